@@ -20,7 +20,7 @@ Every error that tableorm raises, in one tree. `BulkFailed` is defined next to t
         EntityExists        an insert found a row with its key
           UniqueViolation   another entity has the value of a unique index
         PreconditionFailed  the row has changed since it was read
-        LostRace            other clients wrote first, in many attempts; nothing was written
+        LostRace            other clients changed the row first in every attempt; nothing was written
         GoingBack           a re-key is being rolled back; try again later
       TransactionFailed     one operation failed, nothing was applied
       BulkFailed            some operations of a bulk failed, the others were applied
@@ -34,9 +34,9 @@ Every error that tableorm raises, in one tree. `BulkFailed` is defined next to t
         AccountNotFound     the server knows no such account
         Throttled           the store rejects requests for now
 
-Each message names the model, the key or field, and the value, and tells what to do. `.code` is the service's error code
-if there is one, and `.fault` what the store raised. A traceback shows no fault, so that it ends where a program can do
-something; it's raised `from None`, by `connection/translate.py`. All errors can be pickled.
+Each message names the model, the key or field, the value and a remedy. `.code` is the service's error code, if there is
+one, and `.fault` is what the store raised. A traceback doesn't show the fault, so it ends in code that you can change:
+`connection/translate.py` raises errors `from None`. All errors can be pickled.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -115,7 +115,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def near(name: str, known: Iterable[str], noun: str) -> str:
-    """Return the names of a noun that exist, for a message about one that does not, and the nearest of them."""
+    """Return the known names of a noun, with the closest match, for a message about an unknown name."""
     names = list(known)
     found = get_close_matches(name, names, 1)
     subject = f"the {noun} is" if len(names) == 1 else f"the {noun}s are"
@@ -162,7 +162,7 @@ def _rebuild(
 
 
 def without_own_frames(error: Exception) -> Exception:
-    """Remove the frames of tableorm from the traceback of an error, up to those of a function that it was given."""
+    """Remove the frames of tableorm from the start of an error's traceback, up to the first frame of user code."""
     trace = error.__traceback__
     while trace and trace.tb_frame.f_globals.get("__name__", "").startswith("tableorm"):
         trace = trace.tb_next
@@ -208,14 +208,14 @@ class TemplateError(ModelError, ValueError):
 
 class EncodeError(TableOrmError, ValueError):
     """
-    A value does not fit its field, so nothing was written.
+    A value doesn't fit its field, so nothing was written.
 
     Args:
         problem: What is wrong and what to do.
         model: The name of the model.
         field: The name of the field.
         value: The value.
-        misuse: Whether the field itself is misused, so that no other value would help.
+        misuse: Whether the field can't be used this way, so no other value would help.
     """
 
     misuse = False
@@ -247,7 +247,7 @@ class InputFault(NamedTuple):
 
 class InvalidInput(EncodeError):
     """
-    The data that an entity is created or updated from does not fit its model.
+    The data that an entity is created or updated from doesn't fit its model.
 
     Args:
         model: The name of the model.
@@ -278,7 +278,7 @@ class MalformedETag(EncodeError):
 
 
 MAX_FAULTS = 100
-"""So many faults are looked for: an error must not be much larger than the data, which anybody may have sent."""
+"""At most this many faults are reported: an error must not be much larger than the data, which anyone may send."""
 
 _MOST_FAULTS_SHOWN = 20
 
@@ -289,7 +289,7 @@ def _step(step: str | int) -> str:
 
 class DecodeError(TableOrmError, ValueError):
     """
-    A stored row does not fit its model.
+    A stored row doesn't fit its model.
 
     Args:
         problem: What is wrong and what to do.
@@ -298,9 +298,9 @@ class DecodeError(TableOrmError, ValueError):
         field: The name of the field at fault, if there is one.
 
     Attributes:
-        cursor: Where the query can resume after this row, or after the first of `parents`; None if it has no cursors,
-            or if there was no query.
-        parents: The entities for which a relation was loaded that leads to the row; empty if it leads to none.
+        cursor: Where the query can resume after this row, or after the first of `parents`; None if the query has
+            no cursors, or if there was no query.
+        parents: The entities whose relation was being loaded when the row was found; empty outside of a relation.
     """
 
     cursor: str | None = None
@@ -351,7 +351,7 @@ class TableNotFound(TableOrmError, LookupError):
 
 
 class WrongKind(TableOrmError, LookupError):
-    """The row under that key is not of the requested model: its kind is `found`."""
+    """The row with that key isn't of the requested model: its kind is `found`."""
 
     def __init__(self, message: str, key: object = None, found: str | None = None) -> None:
         super().__init__(message)
@@ -383,7 +383,7 @@ class NotSupported(TableOrmError):
 
 
 class Conflict(TableOrmError):
-    """The store does not hold what the write expected. `entity` is what was to be written."""
+    """The store doesn't hold what the write expected. `entity` is what was to be written."""
 
     def __init__(self, message: str, code: str | None = None, entity: object = None) -> None:
         super().__init__(message, code)
@@ -437,14 +437,13 @@ class PreconditionFailed(Conflict):
 
 
 class LostRace(Conflict):
-    """Others wrote first, in each of many attempts, so nothing was written. The same call may succeed later."""
+    """Other clients changed the row first in every attempt, so nothing was written. The same call may succeed later."""
 
 
 class GoingBack(Conflict):
     """
-    A re-key is being rolled back, or a rollback has just begun or stopped. An insert may need the older key of a
-    deleted entity: try again once everything has been rolled back. A query that was running at the time has to be run
-    again.
+    A re-key is being rolled back, or a rollback has just begun or stopped. Repeat an insert when the rollback is
+    complete, because it may need the older key of a deleted entity. Repeat a query that was running at the time.
     """
 
 
@@ -460,7 +459,7 @@ class TransactionFailed(TableOrmError):
         entity: The entity that the operation was given.
 
     Attributes:
-        others: Errors of other operations that would have failed too, by index, as far as they are known.
+        others: Errors of other operations that would have failed too, by index, if known.
     """
 
     def __init__(
@@ -530,7 +529,7 @@ class LimitExceeded(TableOrmError, ValueError):
 
 
 class ScanRefused(TableOrmError):
-    """The query would visit every partition. The message says which condition is missing."""
+    """The query would visit every partition. The message names the missing condition."""
 
 
 class CursorError(TableOrmError, ValueError):
@@ -542,7 +541,7 @@ class MultipleEntitiesFound(TableOrmError):
 
 
 class AccessDenied(TableOrmError):
-    """The credentials, the file's permissions, or the scope don't allow this. `code` is None if it's the scope."""
+    """The credentials, the file's permissions or the scope don't permit this. `code` is None if it's the scope."""
 
 
 class Unavailable(TableOrmError):

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import io
+import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -16,8 +17,16 @@ from unittest import mock
 
 import pytest
 
-from tableorm import Database, connect
+from tableorm import Database, Entity, connect
 from tableorm.cli import main
+
+COMMAND = str(Path(sys.executable).with_name("tableorm"))
+"""The command as a program."""
+
+posix_only = pytest.mark.skipif(
+    sys.platform == "win32", reason="capability: Windows has other pipes, signals and terminals"
+)
+"""Of tests of what Windows has otherwise."""
 
 T = TypeVar("T")
 
@@ -53,6 +62,20 @@ def run_command(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.CompletedProcess(arguments, status, printed, errors.getvalue())
 
 
+def show_on_terminal(columns: int, *arguments: str, **environment: str) -> str:
+    """Return what the command shows on a terminal of so many columns, as a process of its own."""
+    import pty
+
+    main, side = pty.openpty()
+    inherited = {name: text for name, text in os.environ.items() if name != "NO_COLOR"}
+    environment = {**inherited, "TERM": "xterm", "COLUMNS": str(columns), **environment}
+    subprocess.run([COMMAND, *arguments], stdout=side, stderr=subprocess.DEVNULL, env=environment, check=True)
+    os.close(side)
+    shown = os.read(main, 10_000).decode()
+    os.close(main)
+    return shown
+
+
 def in_database(url: str, act: Callable[[Database], Awaitable[T]], **options: Any) -> T:
     """Open a database, do something in it, and close it."""
 
@@ -61,6 +84,18 @@ def in_database(url: str, act: Callable[[Database], Awaitable[T]], **options: An
             return await act(db)
 
     return asyncio.run(do())
+
+
+def insert_all(url: str, *things: Entity | type[Entity] | str, **options: Any) -> None:
+    """Insert entities into a database, one that is opened with these options; make their tables, and those named."""
+
+    async def insert(db: Database) -> None:
+        await db.create_tables(*{type(each) if isinstance(each, Entity) else each for each in things})
+        for each in things:
+            if isinstance(each, Entity):
+                await db.insert(each)
+
+    in_database(url, insert, **options)
 
 
 def write_module(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,8 @@ from collections.abc import (
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, cast
 
+from tableorm import Database
+from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import datetime_from_text
 from tableorm.stores import (
@@ -60,6 +62,17 @@ class Fate(enum.Enum):
     LOST_REPLY = "arrives, and nobody hears of it"
     LATE = "nobody answers, and it arrives later"
     TWICE = "arrives, and once more later"
+
+
+def before_requests(db: Database, act: Callable[[StoreRequest], Awaitable[object]]) -> None:
+    """Do something before each request of a database, as others do meanwhile; what it raises is the reply."""
+
+    class Preceded(StoreLayer):
+        async def send(self, request: StoreRequest) -> Any:
+            await act(request)
+            return await super().send(request)
+
+    connection_of(db).wrap_store(Preceded)
 
 
 class FaultyStore(StoreLayer):

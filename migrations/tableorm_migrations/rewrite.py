@@ -49,7 +49,7 @@ async def rewrite(
     """
     Write every row of an older version as the current version of its model, while other programs read and write.
 
-            report = await rewrite(db, Parcel)
+        report = await rewrite(db, Parcel)
         print(report.complete, report.written)
 
     Without a rewrite, a row is upgraded in memory each time it's read. Once every row and every program has the current

@@ -7,6 +7,7 @@ its patterns derive from its entities, such as index entries.
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,7 +25,7 @@ from ..models.placement import PlacedRows, rows_of
 from ..models.schema import Schema, descendants
 from ..protocol.filters import Op
 from ..stores import Bounds
-from ..stores.intervals import common_prefix, meet
+from ..stores.intervals import meet
 
 
 @attrs.frozen
@@ -188,5 +189,6 @@ def _may_begin_within(template: Template, keys: Bounds) -> bool:
     """Return whether some key of a template may be within an interval: False only if none can, True in doubt."""
     rest = make_format(str, "")
     assert isinstance(rest, Format)
-    prefix = Part(common_prefix(keys.lower or "", keys.upper or ""))
-    return may_meet(template, attrs.evolve(template, parts=(prefix, Part("", "rest", rest))))
+    ends = zip(keys.lower or "", keys.upper or "", strict=False)
+    prefix = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
+    return may_meet(template, attrs.evolve(template, parts=(Part(prefix), Part("", "rest", rest))))

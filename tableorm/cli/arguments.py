@@ -23,6 +23,7 @@ from ..database.connect import connect, find_backend
 from ..database.database import Database
 from ..derived.index.index import IndexOf
 from ..errors import AccessDenied, ModelError, NotSupported, TableNotFound, TableOrmError, near
+from ..models.derivation import DerivationOf
 from ..models.entity import Entity, schema_of
 from ..shapes.encrypted import Encryption
 from ..stores import RetryPolicy
@@ -101,7 +102,9 @@ def parse_table(text: str) -> str:
     """Return the name of a table that a command-line argument gives."""
     if not _TABLE.fullmatch(text):
         # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
-        raise ArgumentTypeError("this is not the name of a table; give URL and TABLE next to each other")
+        raise ArgumentTypeError(
+            "this is not the name of a table, 3 to 63 letters and digits; give URL and TABLE next to each other"
+        )
     return text
 
 
@@ -147,7 +150,7 @@ def _describe(error: Exception) -> str:
 
 def _is_target(found: Any, kinds: tuple[type, ...]) -> bool:
     if isinstance(found, type):
-        return issubclass(found, kinds) and found not in kinds
+        return issubclass(found, kinds) and found not in kinds and not issubclass(found, DerivationOf)
     return isinstance(found, kinds) and not isinstance(found, Entity)
 
 
@@ -155,7 +158,7 @@ def parse_target(text: str) -> Any:
     """Return the name of a table, or the model or index that an argument names."""
     if ":" in text:
         return load_targets(text, Entity, IndexOf)[0]
-    if _MODEL.fullmatch(text) and not _TABLE.fullmatch(text):
+    if all(map(str.isidentifier, text.split("."))) and not _TABLE.fullmatch(text):
         raise ArgumentTypeError(f"{text!r} is not the name of a table; for a model write {text}:MODEL")
     return parse_table(text)
 

@@ -191,6 +191,8 @@ class _Reader:
             value = ast.literal_eval(node)
         except (ValueError, TypeError):
             raise self._refusal(node) from None
+        if isinstance(value, (dict, set, complex)):
+            raise self._refusal(node)
         return read_value(kind, value)
 
     def _refusal(self, node: ast.expr) -> ModelError:

@@ -8,7 +8,7 @@ import math
 import attrs
 
 from ..advice import measure_table
-from .arguments import ANY_TABLES, DATABASE, Argument, OwnCommand, count, open_existing, option, pick
+from .arguments import ANY_TABLES, DATABASE, Argument, OwnCommand, count, open_existing, option
 from .output import emit
 from .progress import show_reading
 from .tabular import TITLES, add_bars
@@ -33,8 +33,8 @@ async def _print_statistics(args: argparse.Namespace) -> int:
                 db, table, sample=args.sample, parallel=args.parallel, on_progress=show_reading(table)
             )
             said, text = measured.to_dict(), str(measured)
-            if args.gib_price or args.request_price:
-                cost = measured.cost(**pick(args, "gib_price", "request_price"))
+            if args.gib_price is not None or args.request_price is not None:
+                cost = measured.cost(gib_price=args.gib_price or 0.0, request_price=args.request_price or 0.0)
                 said["cost"] = attrs.asdict(cost)
                 text += f"\n  cost: {cost.storage:.6g} a month for storage, {cost.scan:.6g} to read all rows once"
             emit(args, said, *add_bars(text.split("\n")), styles=TITLES, wrap=True)
@@ -42,9 +42,7 @@ async def _print_statistics(args: argparse.Namespace) -> int:
 
 
 def _price(name: str, what: str) -> Argument:
-    return option(
-        f"--{name}-price", metavar="PRICE", type=_parse_price, default=0.0, help=f"price of {what}; prints costs"
-    )
+    return option(f"--{name}-price", metavar="PRICE", type=_parse_price, help=f"price of {what}; prints costs")
 
 
 def _parse_price(text: str) -> float:

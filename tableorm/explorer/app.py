@@ -132,6 +132,8 @@ class Explorer(App[None]):
     @on(Tree.NodeSelected)
     def _choose(self, event: "Tree.NodeSelected[View | str]") -> None:
         chosen, table = event.node.data, event.node.parent
+        if self._body.disabled:  # keys that came before it was would end a write under way
+            return
         if isinstance(chosen, View):
             self._view = chosen
             with self.prevent(Input.Changed):
@@ -166,6 +168,8 @@ class Explorer(App[None]):
 
     @on(Input.Submitted, "#filter")
     def _submit_filter(self) -> None:
+        if self._body.disabled:
+            return
         if self._plan is not None and self._plan.scan and self._agreed is not self._plan:
             self._agreed = self._plan
             self._say("this visits every partition, or a range of them: press Enter again to read it page by page")

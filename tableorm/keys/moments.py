@@ -12,13 +12,12 @@ from ..protocol.edm import (
     MAX_TICKS,
     MIN_TICKS,
     TICKS_PER_MICROSECOND,
-    TICKS_PER_SECOND,
-    text_from_ticks,
     ticks_from_datetime,
-    ticks_from_text,
 )
 from ..protocol.limits import FORBIDDEN_IN_KEYS
 from .format import Format, Order, fixed_format, type_error
+
+_TICKS_PER_SECOND = 10**7
 
 
 def moment_format(spec: str) -> Format | str:
@@ -62,7 +61,7 @@ _HIGH_MOMENT = EPOCH + dt.timedelta(microseconds=MAX_TICKS // 10)
 _TICKS_AFTER = TICKS_PER_MICROSECOND - 1
 """How many ticks of its microsecond follow the one that a datetime is written as."""
 
-_UNITS = {TICKS_PER_SECOND: "seconds", 10**4: "milliseconds", 10: "microseconds"}
+_UNITS = {_TICKS_PER_SECOND: "seconds", 10**4: "milliseconds", 10: "microseconds"}
 
 
 def _counting_format(
@@ -143,15 +142,19 @@ def _number_format(text: str, scale: int, origin: int, width: int, *, down: bool
 
 def _iso_format(digits: int) -> Format:
     """Return the format of ISO 8601 in UTC, with some digits of a second."""
+    unit: int = 10**digits
     shape = "####-##-##T##:##:##" + ("." + "#" * digits if digits else "") + "Z"
-    scale: int = TICKS_PER_SECOND // 10**digits
 
     def write(count: int) -> str:
-        return text_from_ticks(count * scale)[: len(shape) - 1] + "Z"
+        seconds, fraction = divmod(count, unit)
+        text = (EPOCH + dt.timedelta(seconds=seconds)).isoformat()[:19]
+        return f"{text}.{str(fraction).zfill(digits)}Z" if digits else f"{text}Z"
 
     def read(text: str) -> int:
-        return ticks_from_text(text) // scale
+        seconds = (dt.datetime.fromisoformat(text[:19] + "+00:00") - EPOCH) // dt.timedelta(seconds=1)
+        return seconds * unit + int(text[20:-1] or 0)
 
+    scale = _TICKS_PER_SECOND // unit
     return _counting_format(f"iso{digits or ''}", shape, Order.SAME, scale, 0, MAX_TICKS // scale, write, read)
 
 
@@ -159,7 +162,7 @@ _EPOCH_TICKS = ticks_from_datetime(dt.datetime(1970, 1, 1, tzinfo=dt.UTC))
 _NUMBERS = {
     "ticks": (1, 0, 19),
     # The widths that these numbers have today: until 2286, and from 2001 on without zeros in front.
-    "epoch_s": (TICKS_PER_SECOND, _EPOCH_TICKS, 10),
+    "epoch_s": (_TICKS_PER_SECOND, _EPOCH_TICKS, 10),
     "epoch_ms": (10**4, _EPOCH_TICKS, 13),
     "epoch_us": (10, _EPOCH_TICKS, 16),
 }

@@ -134,7 +134,7 @@ def _refuse_arguments(
     unknown = next((each for each in given if each not in fields), None)
     if unknown is not None:
         raise ModelError(
-            f"{name} has no field {unknown!r}, which was given as {shown(given[unknown])}; "
+            f"{name} has no field {unknown!r} (got {shown(given[unknown])}); "
             f"{instead_of_field(model, unknown) or near(unknown, fields, 'field')}"
         )
     missing = [

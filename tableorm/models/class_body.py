@@ -151,8 +151,8 @@ def _check_makers(label: str, declared: FieldDeclaration) -> None:
         needed = [each.name for each in parameters if each.default is each.empty and each.kind not in _OPEN_ENDED]
         if needed:
             raise ModelError(
-                f"{label}: field({argument}={shown(function)}) is rejected: the function gets no arguments, nor the "
-                f"entity, and this one needs {', '.join(needed)}; give a function without"
+                f"{label}: field({argument}={shown(function)}) is rejected: the function is called without "
+                f"arguments, and this one needs {', '.join(needed)}; give a function that takes none"
             )
 
 
@@ -217,8 +217,8 @@ def make_attrs_class(model: type[Any], own: dict[str, _Declared]) -> Any:
     """Turn the model into an attrs class, in place. Return the `__setattr__` of its own body, or None."""
     if "__init__" in vars(model):
         raise ModelError(
-            f"{model.__name__}.__init__ is rejected: an entity is made from its fields; write a classmethod that makes "
-            "one of other values, field(converter=...), or __attrs_post_init__"
+            f"{model.__name__}.__init__ is rejected: an entity is created from its fields; write a classmethod that "
+            "takes other values, field(converter=...), or __attrs_post_init__"
         )
     these: dict[str, Any] = {}
     for field, each in own.items():
@@ -228,7 +228,7 @@ def make_attrs_class(model: type[Any], own: dict[str, _Declared]) -> Any:
         if type(default).__hash__ is None:
             raise ModelError(
                 f"{model.__name__}.{field} has the mutable default {default!r}, which all entities would share; use "
-                f"factory={type(default).__name__}, or a function that makes the value"
+                f"factory={type(default).__name__}, or a function that creates the value"
             )
         these[field] = attrs.field(**arguments)
     for field in own:
@@ -307,7 +307,7 @@ def _make_default(name: str, attribute: Any) -> Callable[[], Any] | None:
     if default is attrs.NOTHING:
         return None
     if isinstance(convert, attrs.Converter):
-        raise ModelError(f"{name}: attrs.Converter is not supported; give a function that takes the value alone")
+        raise ModelError(f"{name}: attrs.Converter is not supported; give a function that takes only the value")
     make: Callable[[], Any] = lambda: default  # noqa: E731
     if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
         if default.takes_self:

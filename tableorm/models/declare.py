@@ -90,7 +90,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     for attribute in RESERVED_FIELDS & vars(model).keys() - inspect.get_annotations(model).keys():
         raise ModelError(
             f"{name}.{attribute} is rejected: every entity has an attribute {attribute!r}; "
-            + (f"write class {name}(Entity, kind=...)" if attribute == "kind" else "call it otherwise")
+            + (f"write class {name}(Entity, kind=...)" if attribute == "kind" else "rename it")
         )
     found = [base.__dict__.get("__schema__") for base in model.__mro__[1:]]
     parents = [schema for schema in found if isinstance(schema, Schema)]
@@ -148,8 +148,8 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         for field, info in parent.fields.items():
             if [each.path for each in info.members] != [each.path for each in fields[field].members]:
                 raise ModelError(
-                    f"{name}.{field} has other parts than {parent.name}.{field}, so that one condition cannot be about "
-                    "both; give it another name"
+                    f"{name}.{field} has other members than {parent.name}.{field}, so no condition could match both; "
+                    "rename one of them"
                 )
     guard_attributes(model, setter, fields)
     for keyword, make in STAGE_KEYWORDS.items():
@@ -176,19 +176,19 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     for field in schema.key_fields:
         if field in VERB_OPTIONS:
             raise ModelError(
-                f"{name}.{field} is part of the key, and verbs that take the fields of a key have an option {field!r}; "
-                f"call the field otherwise, for example {field}_"
+                f"{name}.{field} is part of the key, and methods that take key fields have an option {field!r}; "
+                f"rename the field, for example to {field}_"
             )
     for info in schema.filled:
         if info.name in schema.key_fields:
-            raise ModelError(f"{name}.{info.name} is part of the key, which no write can fill; use factory=")
+            raise ModelError(f"{name}.{info.name} is part of the key, so a write can't fill it; use factory=")
     for info in schema.maintained:
         if info.shape is not None:
             raise ModelError(f"{name}.{info.name} = field(maintained=True) is rejected: it {info.many}")
         if info.name in schema.key_fields or info in schema.filled or info.default is None:
             raise ModelError(
-                f"{name}.{info.name} = field(maintained=True) is rejected: other entities keep it, so it cannot be "
-                "part of the key, nor be filled on write, and needs a default: field(default=0, maintained=True)"
+                f"{name}.{info.name} = field(maintained=True) is rejected: writes of other entities maintain it, so "
+                "it can't be a key field or filled on write, and needs a default: field(default=0, maintained=True)"
             )
     check_expiry(schema)
     if not abstract:
@@ -226,19 +226,18 @@ def _derivations(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str,
             elif isinstance(each, type) and issubclass(each, Derivation):
                 raise ModelError(f"{model.__name__}.{name} is the class {each.__name__}; write {each.__name__}(...)")
             elif name in declared:
-                raise ModelError(f"{model.__name__}.{name} = {each!r} hides an inherited index; call it otherwise")
+                raise ModelError(f"{model.__name__}.{name} = {each!r} hides an inherited index; rename it")
     for name, each in declared.items():
         if name in fields:
-            raise ModelError(f"{model.__name__}.{name} is a field, and hides an inherited index; call it otherwise")
+            raise ModelError(f"{model.__name__}.{name} is a field, and hides an inherited index; rename it")
         if getattr(each, "name", name) != name:
             raise ModelError(
-                f"{model.__name__}.{name} is the same object as one that is called {each.name!r}; make another "
+                f"{model.__name__}.{name} is the same object as {each.name!r}; create a separate "
                 f"{type(each).__name__}(...) for it"
             )
         if name in RESERVED_FIELDS or name.startswith("_"):
             raise ModelError(
-                f"{model.__name__}.{name} = {type(each).__name__}(...): the name {name!r} is not free; call it "
-                "otherwise"
+                f"{model.__name__}.{name} = {type(each).__name__}(...): the name {name!r} is reserved; rename it"
             )
     made = {name: DERIVATIONS_OF_SHAPES.get(type(info.shape)) for name, info in fields.items() if info.shape}
     return declared | {name: make(name) for name, make in made.items() if make is not None}
@@ -259,8 +258,8 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
     count = len(schema.by_property) + len(schema.kind_properties) + 2
     if schema.tracked and schema.split is None and count > MAX_CUSTOM_PROPERTIES:
         raise ModelError(
-            f"{schema.name} stores {len(schema.by_property)} properties, and with the manifest of what is derived from "
-            f"them {count}; a row holds {MAX_CUSTOM_PROPERTIES}"
+            f"{schema.name} stores {len(schema.by_property)} properties, or {count} with those that tableorm adds; a "
+            f"row holds {MAX_CUSTOM_PROPERTIES}: set wide=True, or combine fields in a JSON field"
         )
 
 
@@ -271,14 +270,14 @@ def _relations(model: type[Any]) -> list[RelationRules]:
         for name, each in vars(base).items():
             if each is not found.get(name, each):
                 raise ModelError(
-                    f"{model.__name__}.{name} hides an inherited relation, which queries for the base class load for "
-                    "its entities too; call it otherwise"
+                    f"{model.__name__}.{name} hides an inherited relation, which queries for the base class also "
+                    "load for this class; rename it"
                 )
             if isinstance(each, RelationRules):
                 found[name] = each
     for name in found:
         if name.startswith("_"):
-            raise ModelError(f"{model.__name__}.{name} is a relation, and begins with '_'; call it otherwise")
+            raise ModelError(f"{model.__name__}.{name} is a relation, so its name can't begin with '_'; rename it")
     return [*found.values()]
 
 
@@ -309,7 +308,7 @@ def _check_opaque(schema: Schema) -> None:
     for what, fields in uses.items():
         if opaque & fields:
             raise ModelError(
-                f"{schema.name}.{min(opaque & fields)} cannot be used by {what}: the store does not have its value; "
+                f"{schema.name}.{min(opaque & fields)} can't be used by {what}: the store doesn't have its value; "
                 "leave it out"
             )
 
@@ -323,9 +322,11 @@ def _check_types(name: str, given: Mapping[str, object], keywords: Iterable[str]
 def _check_kind(name: str, kind: str | None, version: int) -> None:
     if kind is not None and (not kind or ":" in kind or "#" in kind or check_text(kind)):
         raise ModelError(
-            f"{name}: kind={kind!r} is rejected: it must be text that is not empty and holds no ':' or '#'"
+            f"{name}: kind={kind!r} is rejected: give a string that isn't empty and doesn't contain ':' or '#'"
         )
     if kind is None and version != 1:
-        raise ModelError(f"{name}: version={version!r} is rejected with kind=None, which stores no version")
+        raise ModelError(
+            f"{name}: version={version!r} is rejected with kind=None, which stores no version; give a kind"
+        )
     if type(version) is not int or version < 1:
-        raise ModelError(f"{name}: version={version!r} is rejected: versions count from 1")
+        raise ModelError(f"{name}: version={version!r} is rejected: give an int from 1")

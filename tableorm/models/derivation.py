@@ -129,7 +129,7 @@ def check_placement(
     if consistency is None and elsewhere:
         raise ModelError(
             f"{what}({given}) puts {'lists' if blob else 'rows'} where no transaction can write them with their "
-            "entities; add consistency='eventual', which says that they follow some time later"
+            "entities; add consistency='eventual' to write them shortly afterwards"
         )
     if consistency is not None and not elsewhere:
         raise ModelError(
@@ -152,7 +152,7 @@ def refuse_without_kind(label: str, schema: Schema) -> None:
     if schema.kind is None or schema.discriminator not in ("property", "row_key"):
         raise ModelError(
             f"{label}: an index needs a model with a kind, not kind=None, and with discriminator='property' or "
-            "'row_key', which tell its rows from entities"
+            "'row_key', to distinguish its rows from entities"
         )
 
 

@@ -296,8 +296,8 @@ class Entity(Storable, metaclass=_ModelClass):
                 continue
             if each.related() != other.related():
                 raise ModelError(
-                    f"{call} is rejected: {each.label} and {other.label} count in different models, and a worker knows "
-                    "only the second one by then; call one of them otherwise"
+                    f"{call} is rejected: {each.label} and {other.label} count in different models, and a worker "
+                    "will know only the second one; rename one of them"
                 )
         values = {name: value for name, value in self.__dict__.items() if name in theirs.fields}
         made = model(**(values | fields))
@@ -497,7 +497,7 @@ def _shown_fields(entity: Entity) -> dict[str, Any]:
 
 def _refuse_abstract(self: Entity, **fields: Any) -> None:
     del fields
-    raise ModelError(f"{type(self).__name__} is abstract: make an entity of one of its concrete classes")
+    raise ModelError(f"{type(self).__name__} is abstract: create one of its concrete classes")
 
 
 def _require_all(call: str, state: EntityState) -> None:
@@ -528,11 +528,11 @@ def schema_of(model: type[Any]) -> Schema:
         given = cast("DerivationOf[Any]", model)
         of = given.model.__name__
         raise ModelError(
-            f"{given} is not a model, but what {of} declares beside its fields: read the entity by it first, with "
-            f"`db.get` or `db.lookup`, and give that, or give {of} with its key fields"
+            f"{given} is not a model: read the entity with it first, using "
+            f"`db.get` or `db.lookup`, and give the entity, or give {of} with its key fields"
         )
     if isinstance(cast(Any, model), Entity):
-        raise ModelError(f"{shown(model)} is an entity, and not a model; give its class, {type(model).__name__}")
+        raise ModelError(f"{shown(model)} is an entity, not a model; give its class, {type(model).__name__}")
     raise ModelError(f"{model!r} is not a model; declare it as class {getattr(model, '__name__', 'X')}(Entity, ...)")
 
 

@@ -31,8 +31,8 @@ def check_expiry(schema: Schema) -> None:
             )
         if info.name in schema.key_fields:
             raise ModelError(
-                f"{label}: it is part of the key, which no write changes, so that no life could be prolonged; leave it "
+                f"{label}: it is part of the key, which a write can't change, so it could never be extended; leave it "
                 "out of the key"
             )
         if info.maintained:
-            raise ModelError(f"{label}: other entities keep it; leave out maintained=True")
+            raise ModelError(f"{label}: writes of other entities maintain it; leave out maintained=True")

@@ -65,7 +65,7 @@ class FieldDescriptor:
         if instance is None:
             return self.expression
         raise NotLoaded(
-            f"{self.expression}: this field was not loaded; read the entity in full, or add it to what is selected"
+            f"{self.expression}: this field was not loaded; read the whole entity, or select this field too"
         )
 
 

@@ -82,7 +82,7 @@ def _refuse_common_rows(schema: Schema, other: Schema) -> None:
                 if may_share(one, two):
                     raise ModelError(
                         f"{derived.label}: a RowKey can be of {one.text!r} and of {its.label} {two.text!r}, so "
-                        "that entities of the two kinds would want one row; put {kind} into it, as in "
+                        "entities of both kinds could have the same row; put {kind} into it, as in "
                         f"'{name}_{{kind}}_...'"
                     )
 

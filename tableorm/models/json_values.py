@@ -198,7 +198,7 @@ def _invalid(schema: Schema, faults: Sequence[InputFault]) -> InvalidInput:
 def _why_missing(info: FieldInfo, *, trusted: bool) -> str:
     if info.readonly and not trusted:
         return (
-            "is missing, and read-only for clients, so that no data makes the entity; declare it with a default, or "
+            "is missing, and read-only for clients, so they can't send it; declare it with a default, or "
             "read a WithoutKey, whose entity() takes the value"
         )
     return f"is missing; the field is {info.type.name}"

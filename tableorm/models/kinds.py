@@ -99,14 +99,14 @@ class KindSet:
         primaries = {schema.primary.table_text() for schema in schemas if schema.primary is not None}
         if len(primaries) > 1:
             raise ModelError(
-                f"the index is of classes in {len(primaries)} tables, {', '.join(sorted(primaries))}: query that of "
-                "each class"
+                f"the index is of classes in {len(primaries)} tables, {', '.join(sorted(primaries))}: query the "
+                "index of each class"
             )
         if table:
             tables.add(table)
         if not tables:
             raise ModelError(
-                "a PropertyBag alone names no table; give a model of the table beside it: db.select(Model, PropertyBag)"
+                "a PropertyBag by itself names no table; add a model of the table: db.select(Model, PropertyBag)"
             )
         if len(tables) != 1:
             names = ", ".join(f"{s.name} in {s.table}" for s in schemas)

@@ -213,7 +213,7 @@ class InTables:
             found = template.parse(row_key if member == "RowKey" else partition_key)
             return periods.name_of(found[periods.field])
         except ValueError as error:
-            problem = f"tells no table of {periods.text!r}: {error}"
+            problem = f"determines no table of {periods.text!r}: {error}"
             raise EncodeError(problem, self.name, "key", (partition_key, row_key)) from None
 
     def may_be_in(self, table: str) -> bool:
@@ -255,7 +255,7 @@ def refuse_in_periods(model: InTables, features: Mapping[str, bool]) -> None:
     refused = f"{model.name} is rejected with a table for each period, {periods.text!r}:"
     if periods.field not in model.key_holders:
         raise ModelError(
-            f"{refused} its keys must tell the table; put {periods.field!r} into partition_key or row_key in full, as "
+            f"{refused} its keys must hold the period; put {periods.field!r} into partition_key or row_key in full, as "
             "in '{at:ticks}'"
         )
     for what, found in features.items():

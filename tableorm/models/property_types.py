@@ -803,8 +803,8 @@ def _describe_difference(value: Any, back: Any, place: str = "") -> str:
         what = f"the dict {shown(cast('object', given))} at {place or 'the top'}"
         return f"has {what} where the type is a class; give a {kind.__name__}"
     return (
-        "has something in it that JSON text does not keep, such as NaN, a tuple, or a key that is not a str: "
-        f"{place or 'it'}, {shown(value)}, would be read as {shown(back)}; give a value that it keeps"
+        "contains something that JSON does not preserve, such as NaN, a tuple, or a key that is not a str: "
+        f"{place or 'it'}, {shown(value)}, would be read as {shown(back)}; give a value that JSON preserves"
     )
 
 

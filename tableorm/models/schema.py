@@ -520,7 +520,7 @@ class Schema(InTables):
         except TableOrmError:
             raise
         except Exception as error:
-            raise ModelError(f"where= of {label} raised {shown(error)} when it was asked about {entity!r}") from error
+            raise ModelError(f"where= of {label} raised {shown(error)} for {entity!r}") from error
 
     def refuse_unseen(self, names: Collection[str], label: str, what: str) -> None:
         """
@@ -532,16 +532,16 @@ class Schema(InTables):
         hidden = {self.by_property[name].field for name in self.opaque}.intersection(names)
         if hidden:
             raise ModelError(
-                f"{self.name}.{min(hidden)} cannot be used by {label}: the store does not have its value, as of all "
-                "that is encrypted; leave it out"
+                f"{self.name}.{min(hidden)} can't be used by {label}: the store doesn't have its value, because "
+                "it is encrypted; leave it out"
             )
         if self.keyed is not None:
             self.keyed.note_seen(info for info in self.fields.values() if info.name in names)
         for info in self.maintained:
             if info.name in names:
                 raise ModelError(
-                    f"{label}: {what} {info.name!r}, which other entities keep: it changes without this one being "
-                    "written; leave it out"
+                    f"{label}: {what} {info.name!r}, which writes of other entities change without writing "
+                    "this one; leave it out"
                 )
 
     def decode(self, row: Row) -> Any:

@@ -33,8 +33,8 @@ def parse_version(schema: Schema, row: Row, stored: object) -> int:
     if text.endswith(FIRST_OF_SEVERAL):
         if schema.split is not None:
             raise Conflict(
-                f"{schema.name} {keys}: its rows did not fit together, each time that they were read: others write "
-                "them all the time, or another program has changed one of them; try it again, and if nobody writes, "
+                f"{schema.name} {keys}: its rows did not match in any attempt to read them: others keep writing "
+                "them, or another program has changed one of them; try again, and if no program writes, "
                 "read the rows as property bags and repair them",
                 Code.TORN_ROWS,
             )

@@ -17,6 +17,7 @@ class Code(StrEnum):
 
     __hash__ = str.__hash__  # so that a code is found by its text, and faster
 
+    ATOM_NOT_SUPPORTED = "AtomFormatNotSupported"
     AUTHENTICATION_FAILED = "AuthenticationFailed"
     AUTHORIZATION_FAILURE = "AuthorizationFailure"
     AUTHORIZATION_PERMISSION = "AuthorizationPermissionMismatch"
@@ -68,6 +69,9 @@ class Code(StrEnum):
     TOO_MANY_REQUESTS = "TooManyRequests"
     CONDITION_NOT_SATISFIED = "UpdateConditionNotSatisfied"
     UNSUPPORTED_VERB = "UnsupportedHttpVerb"
+    XMETHOD_COUNT = "XMethodIncorrectCount"
+    XMETHOD_NOT_POST = "XMethodNotUsingPost"
+    XMETHOD_VALUE = "XMethodIncorrectValue"
 
     MESSAGE_NOT_FOUND = "MessageNotFound"
     MESSAGE_TOO_LARGE = "MessageTooLarge"
@@ -106,6 +110,7 @@ class Code(StrEnum):
 
 STATUS: dict[str, int] = {
     **dict.fromkeys(Code, 400),
+    Code.ATOM_NOT_SUPPORTED: 415,
     Code.AUTHENTICATION_FAILED: 403,
     Code.AUTHORIZATION_FAILURE: 403,
     Code.AUTHORIZATION_PERMISSION: 403,

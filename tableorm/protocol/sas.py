@@ -73,8 +73,11 @@ It never allows what is not listed here.
 Source: REST, "Create an account SAS", "Account SAS permissions by operation".
 """
 
-# The first version that has account tokens, and signs `sip` and `spr`. Source: REST, "Versioning for Azure Storage".
-_FIRST_VERSION = "2015-04-05"
+# The first version whose table tokens sign their own version. Source: REST, "Versioning for Azure Storage".
+_FIRST_TABLE_VERSION = "2012-02-12"
+_RESOURCE_NAMES_SERVICE = "2015-02-21"
+# The first version that has account tokens, `sip` and `spr`.
+_ADDRESS_AND_PROTOCOL = "2015-04-05"
 _ENCRYPTION_SCOPE = "2020-12-06"
 
 TABLE_LETTERS = "raud"
@@ -131,7 +134,7 @@ class TableSas:
     erk: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        _check_token(self)
+        _check_token(self, _FIRST_TABLE_VERSION)
         if not self.tn:
             raise ValueError("tn, the table, is empty")
         if self.si is None:
@@ -141,6 +144,10 @@ class TableSas:
         elif len(self.si) > MAX_POLICY_ID:
             raise ValueError(f"si {self.si[:20]!r}... has {len(self.si)} characters, {MAX_POLICY_ID} are allowed")
         _check_letters("sp", self.sp, TABLE_LETTERS)
+        if self.sv < _ADDRESS_AND_PROTOCOL and (self.sip is not None or self.spr is not None):
+            raise ValueError(
+                f"sip and spr are not signed in version {self.sv}; they need {_ADDRESS_AND_PROTOCOL} or later"
+            )
         _ = self.keys  # refuses a RowKey without its PartitionKey
 
     @property
@@ -150,9 +157,11 @@ class TableSas:
 
     def text(self, account: str) -> str:
         """Return the string to sign."""
-        resource = f"/table/{account}/{self.tn.lower()}"
+        service = "/table" if self.sv >= _RESOURCE_NAMES_SERVICE else ""
+        origin = [self.sip, self.spr] if self.sv >= _ADDRESS_AND_PROTOCOL else []
+        resource = f"{service}/{account}/{self.tn.lower()}"
         keys = [self.spk, self.srk, self.epk, self.erk]
-        return _join_lines(self.sp, self.st, self.se, resource, self.si, self.sip, self.spr, self.sv, *keys)
+        return _join_lines(self.sp, self.st, self.se, resource, self.si, *origin, self.sv, *keys)
 
     def allows_table(self, name: str) -> bool:
         """Return whether the token is for the table of this name."""
@@ -196,7 +205,7 @@ class AccountSas:
     ses: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        _check_token(self)
+        _check_token(self, _ADDRESS_AND_PROTOCOL)
         _check_letters("ss", self.ss, _SERVICES)
         _check_letters("srt", self.srt, _RESOURCE_TYPES)
         _check_letters("sp", self.sp, _ACCOUNT_LETTERS)
@@ -206,8 +215,8 @@ class AccountSas:
     def text(self, account: str) -> str:
         """Return the string to sign, which ends with a line end."""
         scope = [self.ses] if self.sv >= _ENCRYPTION_SCOPE else []
-        values = (self.sp, self.ss, self.srt, self.st, self.se, self.sip, self.spr, self.sv)
-        return _join_lines(account, *values, *scope, None)
+        origin = [self.sip, self.spr]
+        return _join_lines(account, self.sp, self.ss, self.srt, self.st, self.se, *origin, self.sv, *scope, None)
 
     @property
     def allows_tables(self) -> bool:
@@ -227,15 +236,15 @@ def _join_lines(*values: str | None) -> str:
     return "\n".join(value or "" for value in values)
 
 
-def _check_token(token: TableSas | AccountSas) -> None:
+def _check_token(token: TableSas | AccountSas, first_version: str) -> None:
     for name, value in _parameters(token).items():
         # With a line end in a value, two different tokens could have the same string to sign.
         if found := _CONTROL.search(value):
             raise ValueError(f"{name} {value!r} has the forbidden character U+{ord(found.group()):04X}")
     if not _VERSION.fullmatch(token.sv):
         raise ValueError(f"sv {token.sv!r} is not a version of the service, such as 2019-02-02")
-    if token.sv < _FIRST_VERSION:
-        raise ValueError(f"sv {token.sv} is older than {_FIRST_VERSION}, the first version of tokens that is read")
+    if token.sv < first_version:
+        raise ValueError(f"sv {token.sv} is older than {first_version}, the first version of such tokens that is read")
     for name, moment in (("st", token.st), ("se", token.se)):
         if moment is not None:
             _parse_moment(name, moment)

@@ -157,7 +157,7 @@ class ChangeStream:
                 if again is None or again.trimmed <= number:
                     raise DecodeError(
                         f"is missing in the change feed of table {self._table}: another program has deleted it; run "
-                        "`tableorm audit --repair`, which trims the feed up to there",
+                        "`tableorm audit --repair`, which trims the feed up to this change",
                         CHANGE_KIND,
                         (self._partition_key, change_key(number + 1)),
                     )
@@ -172,13 +172,13 @@ class ChangeStream:
         cursor = f"{self._what}: the cursor {_cursor(feed, number)!r}"
         if counter is None or counter.feed != feed or number > counter.last:
             raise CursorError(
-                f"{cursor} is of another change feed, or of one from before the table was dropped; read the "
-                f"entities, and continue from the cursor that end() returned before"
+                f"{cursor} belongs to another change feed, or the table was dropped since; call end(), read the "
+                f"entities, then continue from the cursor that end() returned"
             )
         if number < counter.trimmed:
             raise CursorError(
-                f"{cursor} is too old: the changes up to {counter.trimmed} were trimmed; read the entities, and "
-                f"continue from the cursor that end() returned before"
+                f"{cursor} is too old: the changes up to {counter.trimmed} were trimmed; call end(), read the "
+                f"entities, then continue from the cursor that end() returned"
             )
         return counter
 
@@ -191,7 +191,7 @@ class ChangeStream:
     def _change_of(self, feed: str, number: int, row: Row) -> CommittedChange:
         own, noted = parse_change(row)
         if own != feed:
-            raise DecodeError("is of another change feed", CHANGE_KIND, row_keys(row))
+            raise DecodeError("belongs to another change feed", CHANGE_KIND, row_keys(row))
         table, partition_key = self._table, self._partition_key
         return CommittedChange(
             number=number,
@@ -233,7 +233,7 @@ def open_changes(db: Connection, model: type[Entity], after: str | None, fields:
     fields = db.boundary.fill_key(schema, fields, names)
     for name in fields.keys() - names:
         raise TemplateError(
-            f"does not take {name!r} for a partition; {near(name, names, 'field')}",
+            f"has no field {name!r}; {near(name, names, 'field')}",
             schema.name,
             "partition_key",
             partition.text,
@@ -241,7 +241,7 @@ def open_changes(db: Connection, model: type[Entity], after: str | None, fields:
     missing = names - fields.keys()
     if missing:
         raise TemplateError(
-            f"needs {', '.join(sorted(missing))}, since each partition has a change feed of its own",
+            f"needs {', '.join(sorted(missing))}, because each partition has a separate change feed",
             schema.name,
             "partition_key",
             partition.text,

@@ -70,7 +70,7 @@ def read_cursor(plan: QueryPlan, cursor: str, limit: int | None) -> Position:
     if body[1 : 1 + _HASH_BYTES] != _digest_of(plan, limit):
         raise CursorError(
             f"{_shorten(cursor)} belongs to another query: a cursor works only with the conditions, fields and limit "
-            f"it was created for, and as long as the keys and indexes of the model stay the same; start again "
+            f"it was created for, until the keys or indexes of the model change; start again "
             f"without a cursor"
         )
     try:

@@ -63,8 +63,8 @@ def find_moment(what: str, kinds: KindSet, where: Iterable[Expression]) -> Field
         for schema, each in zip(kinds.schemas, fields, strict=True)
     ):
         raise ModelError(
-            f"{what}.follow() is rejected: it reads by RowKeys that are sorted by a moment, behind no other field than "
-            "those that the query gives; begin row_key with a field such as '{at:ticks_desc}' or '{at:ticks}'"
+            f"{what}.follow() is rejected: it needs RowKeys that sort by a datetime, with only fields that the query "
+            "determines before it; begin row_key with a field such as '{at:ticks_desc}' or '{at:ticks}'"
         )
     return first
 

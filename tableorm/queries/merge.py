@@ -132,7 +132,7 @@ class _Lane:
             self._keys = [utf16_key(row["RowKey"]) for row in self._rows]
             self.task = None
             if self._keys != sorted(self._keys):  # no row may be next then, and the query would never end
-                raise Unavailable(f"query of {self._name}: the store gave rows out of the order of their RowKeys")
+                raise Unavailable(f"query of {self._name}: the store returned rows that are not in RowKey order")
 
     def key_of(self, number: int) -> bytes | None:
         """Return the sort key of the row with this number, or of the last before others follow; None if none do."""

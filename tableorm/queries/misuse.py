@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from ..connection.async_only import give_methods
 from ..errors import ModelError
 
-_IN_PYTHON = "the service cannot; do it in Python with the entities of await query.all()"
+_IN_PYTHON = "the service can't do this; do it in Python with the entities of await query.all()"
 _INSTEAD = {
     "aggregate": _IN_PYTHON,
     "delete_all": "write await query.delete()",
@@ -25,7 +25,7 @@ _INSTEAD = {
     "join": "the service has no joins; read the other entities with await db.get_many(keys)",
     "len": "write await query.count()",
     "offset": "write await query.page(size, cursor), which continues after page.cursor",
-    "options": "write query.only(Model.field) for some fields alone",
+    "options": "write query.only(Model.field) to read only some fields",
     "order_by": "results are sorted by PartitionKey and RowKey; sort by other fields in Python",
     "scalar": "write await query.one()",
     "scalars": "write await query.all()",
@@ -35,7 +35,7 @@ _INSTEAD = {
     "take": "write query.limit(count)",
     "to_list": "write await query.all()",
     "update": "write async for entity in query, change it, and await db.save(entity)",
-    "values": "write query.only(Model.field) for some fields alone",
+    "values": "write query.only(Model.field) to read only some fields",
 }
 
 
@@ -66,7 +66,7 @@ class _NotAPlainStream:
 
     def __iter__(self) -> NoReturn:
         """Raise ModelError: write `async for`."""
-        _refuse(self, "cannot be read by for", "async for change in changes")
+        _refuse(self, "can't be used in a plain for loop", "async for change in changes")
 
 
 not_a_plain_stream = partial(give_methods, _NotAPlainStream)
@@ -90,11 +90,11 @@ class _NotAList:
 
     def __iter__(self) -> NoReturn:
         """Raise ModelError: write `async for`."""
-        _refuse(self, "cannot be read by for", "async for entity in query, or await query.all()")
+        _refuse(self, "can't be used in a plain for loop", "async for entity in query, or await query.all()")
 
     def __len__(self) -> NoReturn:  # noqa: PLE0303
         """Raise ModelError: write `await query.count()`."""
-        _refuse(self, "has no length before it is read", "await query.count()")
+        _refuse(self, "has no length until it is read", "await query.count()")
 
     def __getitem__(self, index: object) -> NoReturn:
         """Raise ModelError: write `query.limit(count)`, or await a page."""
@@ -102,7 +102,7 @@ class _NotAList:
 
     def __contains__(self, item: object) -> NoReturn:
         """Raise ModelError: write `await db.exists(key)`."""
-        _refuse(self, "cannot be searched by in", "await db.exists(Model.key(...))")
+        _refuse(self, "does not support `in`", "await db.exists(Model.key(...))")
 
 
 not_a_list = partial(give_methods, _NotAList)
@@ -112,7 +112,7 @@ not_a_list = partial(give_methods, _NotAList)
 def check_count(what: str, count: object) -> None:
     """Refuse what is not a whole number from 1. Raises ModelError."""
     if type(count) is not int or count < 1:
-        raise ModelError(f"{what}: {count!r} is rejected; give a number from 1")
+        raise ModelError(f"{what}: {count!r} is rejected; give an int from 1")
 
 
 def refuse_keywords(model: Any, fields: Mapping[str, object]) -> NoReturn:

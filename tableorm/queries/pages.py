@@ -46,7 +46,7 @@ class Page(Generic[E_co]):
     if not TYPE_CHECKING:  # a checker finds the mistake by itself, and shall go on to find it
 
         def __iter__(self) -> NoReturn:
-            raise ModelError("a page cannot be read by for: its entities are page.items")
+            raise ModelError("a page can't be iterated; use page.items")
 
     def _repr_html_(self) -> str:
         given: list[Any] = self.items
@@ -179,7 +179,7 @@ class EntityStream(Generic[E_co]):
 
     async def __aenter__(self) -> Self:
         if self._results is not None or self._closed:
-            raise ModelError("the stream was used already; create another with query.stream()")
+            raise ModelError("the stream was already used; create another with query.stream()")
         self._results = self._open_results(self._start, self._progress)
         return self
 

@@ -120,9 +120,7 @@ class PeriodSelect(Select[E_co]):
         latest = self._periods.start_of(coming[-1]) if coming else None
         spans = [Span(span.low, latest if span.high is None else span.high) for span in self._spans]
         if any(span.low is None or span.high is None for span in spans):
-            raise NotSupported(
-                f"{self} is rejected: this client may not list which tables there are; bound {field} on both sides"
-            )
+            raise NotSupported(f"{self} is rejected: these credentials can't list tables; set both bounds of {field}")
         found = self._compute_tables(spans, _MOST_TABLES)
         if found is None:
             raise self._too_many()
@@ -138,8 +136,8 @@ class PeriodSelect(Select[E_co]):
         if self._scan is not True and any(span.low is None and span.high is None for span in self._spans):
             field = f"{self._models[0].__name__}.{self._periods.field}"
             raise ScanRefused(
-                f"{self} would visit the tables of all periods; add .where({field} >= ...), which relations have too, "
-                "or .allow_scan()"
+                f"{self} would visit the tables of all periods; add .where({field} >= ...), to the query or the "
+                "relation, or .allow_scan()"
             )
 
     def _of_table(self, table: str) -> Select[E_co]:
@@ -179,7 +177,7 @@ class PeriodSelect(Select[E_co]):
         start = self._periods.start_of(table)
         if not point or not self._touches(table) or table != self._periods.name_of(start):
             raise CursorError(
-                f"{str(cursor)[:40]!r} belongs to another query, or is no cursor; pass Page.cursor unchanged, or "
+                f"{str(cursor)[:40]!r} belongs to another query, or isn't a cursor; pass Page.cursor unchanged, or "
                 f"start again without a cursor"
             )
         tables = self._in_order([*await self._find_tables(), table])  # it may be gone by now, and is empty then

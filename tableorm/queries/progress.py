@@ -56,5 +56,5 @@ class ReadProgress:
         if self._behind is not None or self.run is None:
             return self._behind
         if not self.run.ordered:
-            raise CursorError("the stream has no cursor, because its results come in no order; remove .unordered()")
+            raise CursorError("the stream has no cursor, because its results have no order; remove .unordered()")
         return cursor_at(self.run, Position(self._last, wanted=self.wanted))

@@ -55,7 +55,7 @@ class Projection:
         names = {schema: _stored_names(schema, fields) for schema in kinds.schemas}
         for field in fields:
             if not any(issubclass(schema.model, field.model) for schema in kinds.schemas):
-                raise ModelError(f"only({field}) is rejected: the query asks for no {field.model.__name__}")
+                raise ModelError(f"only({field}) is rejected: the query does not select {field.model.__name__}")
         return cls(kinds, names, _select_properties(kinds, names))
 
     def load_all(self, rows: Sequence[Row]) -> list[Any]:
@@ -105,7 +105,7 @@ def _stored_names(schema: Schema, fields: Sequence[Field[Any]]) -> frozenset[str
     missing = next((name for name in names if schema.field_of(name) not in schema.fields), None)
     if missing is not None:
         raise ModelError(
-            f"only(...) is rejected: the copies of {schema.name} do not hold {missing!r}; add it to include="
+            f"only(...) is rejected: the entries of {schema.name} do not hold {missing!r}; add it to include="
         )
     infos = {name: schema.fields.get(schema.field_of(name)) for name in names}
     return frozenset(name for name, info in infos.items() if info is not None and info.stored)

@@ -92,7 +92,9 @@ class Query(QueryDescription[E_co]):
         """
         check_count("split", parts)
         if self._limit is not None:
-            raise ModelError(f"{self}.split({parts}) is rejected: a limit counts the results of all parts; remove it")
+            raise ModelError(
+                f"{self}.split({parts}) is rejected: a limit applies to the whole query, not to its parts; remove it"
+            )
         # All parts read by the same index, or by none.
         query = self._without_unreadable(assumed=False)
         plan = attrs.evolve(query, scan=True)._plan(query._select)
@@ -230,7 +232,7 @@ class Query(QueryDescription[E_co]):
         Source: Table service REST, "Query Timeout and Pagination".
         """
         if type(size) is not int or not 1 <= size <= MAX_PAGE:
-            raise ModelError(f"page(size={size!r}) is rejected: give a number of entities from 1 to {MAX_PAGE}")
+            raise ModelError(f"page(size={size!r}) is rejected: give an int from 1 to {MAX_PAGE}")
         self._check_ordered()
         owners: list[QueryExecution] = []
         async with aclosing(self._runs(cursor)) as runs:
@@ -257,7 +259,7 @@ class Query(QueryDescription[E_co]):
         while True:
             page = await self.page(size, cursor)
             if page.cursor is not None and page.cursor == cursor:
-                raise Unavailable(f"{self}: the store returned rows from before the continuation")
+                raise Unavailable(f"{self}: the store returned rows that come before the cursor")
             yield page
             if page.cursor is None:
                 return
@@ -296,7 +298,7 @@ class Query(QueryDescription[E_co]):
         """
         check_durations(str(self), lag, pause)
         if self._limit is not None:
-            raise ModelError(f"{self}.follow() is rejected: a log has no end that a limit could count to; remove it")
+            raise ModelError(f"{self}.follow() is rejected: it never ends, so it takes no limit; remove limit()")
         moment = find_moment(str(self), self._kinds, self._conditions)
 
         async def read(
@@ -341,7 +343,7 @@ class Query(QueryDescription[E_co]):
         Source: table design guide, "High volume delete pattern", which deletes whole tables where it can.
         """
         if if_match not in (None, "*"):
-            problem = "is rejected: rows have an ETag each; give '*' or nothing"
+            problem = "is rejected: each row has its own ETag; give '*' or nothing"
             raise EncodeError(problem, f"delete of {self._head()}", "if_match", if_match)
         runs = await self._open(None, lambda target: target.primaries is None and not needs_whole_rows(target.kinds))
         assert self._db is not None
@@ -514,7 +516,7 @@ class Query(QueryDescription[E_co]):
 
     def _check_ordered(self) -> None:
         if not self._ordered:
-            raise CursorError(f"{self} has no cursors, because its results come in no order; remove .unordered()")
+            raise CursorError(f"{self} has no cursors, because its results have no order; remove .unordered()")
 
     def _first(self, count: int) -> Awaitable[list[E_co]]:
         return self.limit(count if self._limit is None else min(count, self._limit)).all()

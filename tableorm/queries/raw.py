@@ -42,7 +42,7 @@ class RawSelect(Query[PropertyBag]):
         """
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(
-                f"select_raw({self._kinds.table!r}).where({text!r}) is rejected: give a filter as text, such as "
+                f"select_raw({self._kinds.table!r}).where({text!r}) is rejected: give a filter as a string, as in "
                 "where('Age ge {}', 30), or use db.select(Model)"
             )
         try:

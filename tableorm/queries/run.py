@@ -101,8 +101,7 @@ async def fetch_request(
             return RowPage([], None)
         if fault.code == Code.INVALID_INPUT and continuation is not None and continuation == run.position.continuation:
             error = CursorError(
-                f"query of {run.name}: the store does not know the position in the cursor; start again without a "
-                f"cursor",
+                f"query of {run.name}: the store rejects the position in the cursor; start again without a cursor",
                 fault.code,
             )
             raise with_fault(error, fault) from None
@@ -136,8 +135,8 @@ async def _fetch_sorted(run: QueryExecution, request: Range) -> RowPage:
         rows += page.rows
         if len(rows) > _MOST_SORTED:
             raise NotSupported(
-                f"query of {run.name}: this store returns rows in no order, and tableorm would have to sort more than "
-                f"{_MOST_SORTED} of them here; narrow the query, or accept any order with .unordered()"
+                f"query of {run.name}: this store returns unsorted rows, and tableorm sorts at most {_MOST_SORTED}; "
+                f"narrow the query, or accept any order with .unordered()"
             )
         continuation = page.continuation
         if continuation is None:

@@ -61,7 +61,7 @@ class Select(Query[E_co]):
                 example = f"{named[0].name}.{each}" if named else "Employee.age"
                 raise ModelError(f"only({each!r}) is rejected: give fields of the class, as in only({example})")
         if self._kinds.bags:
-            raise ModelError("only() is rejected for bags: a bag always holds its whole row")
+            raise ModelError("only() is rejected for bags, which always hold the whole row; remove only()")
         Projection.of(self._kinds, fields)
         return attrs.evolve(self, only=(self._only or ()) + fields)
 

@@ -78,7 +78,7 @@ async def sweep(
     options.check("sweep")
     if not models:
         raise ModelError(
-            "sweep() needs at least one model: give those whose entities expire, or that have a change feed"
+            "sweep() needs at least one model: give models whose entities expire or that have a change feed"
         )
     schemas = list(dict.fromkeys(schema for model in models for schema in _find_swept(model)))
     require_plain_tables("sweep", schemas)

@@ -33,16 +33,16 @@ _LABEL = "copy of blobs"
 _PATIENCE = 5.0  # seconds of waiting for blobs of the source, of which there may be none
 
 
-async def prepare_blobs(db: Connection, target: Connection, tables: Iterable[str]) -> None:
+async def prepare_blobs(db: Connection, target: Connection, tables: Iterable[str]) -> bool:
     """
-    Make the target ready for the blobs of some tables, before anything is written.
+    Make the target ready for the blobs of some tables, before anything is written. Return whether it has blobs already.
 
     Raises:
         NotSupported: There are such blobs, and the target has no place for them.
         TableOrmError: The target cannot be reached, or refuses blobs.
     """
     if not await _has_blobs(db, ""):
-        return
+        return True
     for table in tables:
         if not await _has_blobs(db, f"{table}/"):
             continue
@@ -52,7 +52,8 @@ async def prepare_blobs(db: Connection, target: Connection, tables: Iterable[str
             await make_container(target, _LABEL, BLOB_FIELDS)
         except Fault as fault:
             raise translate(fault, what, "") from None
-        return
+        return await _has_blobs(target, "")
+    return True
 
 
 async def _has_blobs(db: Connection, prefix: str) -> bool:
@@ -76,11 +77,13 @@ class BlobTransfer:
         db: The source.
         target: The target.
         turns: Limits how many blobs are read at the same time.
+        looks: Whether to look for a blob in the target before it is sent.
     """
 
     db: Connection
     target: Connection
     turns: asyncio.Semaphore
+    looks: bool = True
 
     async def copy(self, rows: Iterable[Row], counts: JobCounts) -> None:
         """
@@ -95,7 +98,7 @@ class BlobTransfer:
     async def _copy(self, counts: JobCounts, named: tuple[Row, UploadEntry]) -> None:
         row, address = named
         async with self.turns:
-            there = await self._ask(self.target, address, _read_info)
+            there = await self._ask(self.target, address, _read_info) if self.looks else None
             if there is None:
                 copied = await self._ask(self.target, address, self._put)
                 counts.count("blobs", copied is not None)

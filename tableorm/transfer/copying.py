@@ -170,9 +170,9 @@ async def copy_rows(
     check_if_exists("copy_rows", if_exists)
     options.check("copy_rows")
     selection = await _select("copy_rows", db, target, tables, where, options.name)
-    await prepare_blobs(db, target, selection.tables)
+    looks = await prepare_blobs(db, target, selection.tables)
     turns = asyncio.Semaphore(2 * options.parallel)
-    blobs = BlobTransfer(db, target, asyncio.Semaphore(options.parallel))
+    blobs = BlobTransfer(db, target, asyncio.Semaphore(options.parallel), looks)
     writers = {
         table: RowWriter(target, table, if_exists, f"copy of rows to table {table}", turns)
         for table in selection.tables

@@ -11,6 +11,8 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Any, BinaryIO, cast
 
+import msgspec
+
 from ..errors import InputFault, InvalidInput, NotSupported
 from ..protocol.edm import ANNOTATION, SPECIAL_DOUBLES, SYSTEM_MEMBERS, Edm, decode, edm_type, type_of
 from ..stores import Row
@@ -24,7 +26,7 @@ KEYS = ("PartitionKey", "RowKey")
 _OWN = (*KEYS, "Timestamp", "odata.etag")
 _TYPE = "@type"
 _PLAIN = (Edm.BOOLEAN, Edm.INT32, Edm.DOUBLE)  # values that are no text in JSON, unless they are NaN or infinite
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_decode = msgspec.json.Decoder(dict[str, str | int | float | bool | None]).decode
 
 
 def bad_row(
@@ -68,8 +70,10 @@ def encode_row(row: Row) -> bytes:
             ordered.pop(name + ANNOTATION, None)
             ordered[name + ANNOTATION] = kind
         ordered[name] = value
-    # Half of a surrogate pair has no form in UTF-8, and the same escape in JSON as in Python.
-    return _encode(ordered).encode("utf-8", "backslashreplace") + b"\n"
+    try:
+        return msgspec.json.encode(ordered) + b"\n"
+    except (TypeError, ValueError):  # half of a surrogate pair has no form in UTF-8, but an escape in JSON
+        return json.dumps(ordered, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def json_lines(file: BinaryIO, name: str) -> Source:
@@ -78,17 +82,22 @@ def json_lines(file: BinaryIO, name: str) -> Source:
         if not line.strip():
             continue
         try:
-            row = _read_row(line)
-        except (ValueError, RecursionError) as error:
-            raise bad_row(name, number, f"is not a row: {error}", value=line[:80]) from None
+            row: Row = _decode(line)
+        except msgspec.DecodeError as error:
+            odd = _decode_escapes(line)
+            if odd is None:
+                raise bad_row(name, number, f"is not a row: {error}", value=line[:80]) from None
+            row = odd
         yield number, row, len(line)
 
 
-def _read_row(line: bytes) -> Row:
-    row: Any = json.loads(line)
-    if isinstance(row, dict) and all(isinstance(each, str | int | float | None) for each in cast("Row", row).values()):
-        return cast("Row", row)
-    raise ValueError("it is not an object of plain values")
+def _decode_escapes(line: bytes) -> Row | None:
+    """Return a row that has half of a surrogate pair as an escape; None if it is not one."""
+    try:
+        row = cast("Row", json.loads(line))
+        return row if all(isinstance(each, str | int | float | None) for each in row.values()) else None
+    except (ValueError, AttributeError, RecursionError):
+        return None
 
 
 # CSV

@@ -23,7 +23,7 @@ class Department(Entity, table="Directory", partition_key="{name}", row_key="dep
 
 
 class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):
-    department: Mapped[str]
+    department: Mapped[str] = field(default="Sales")
     id: Mapped[int]
     name: Mapped[str] = field(default="Jun")
     age: Mapped[int | None] = field(default=None)

@@ -54,7 +54,7 @@ async def test_it_goes_around_any_store() -> None:
     backend = Others(token(sp="ra", spk="Sales", epk="Sales"))
     await backend.store.create_table("Directory")
     async with Database(backend) as db:
-        await db.insert(Employee(department="Sales", id=1))
+        await db.insert(Employee(id=1))
         assert [each.id for each in await db.select(Employee).allow_scan().all()] == [1]
         with pytest.raises(AccessDenied, match="is not in the range"):
             await db.insert(Employee(department="HR", id=1))
@@ -77,7 +77,7 @@ async def test_nothing_is_sent_that_is_refused(stub: Stub) -> None:
     ):
         async with db:
             for call in (
-                db.insert(Employee(department="Sales", id=1)),
+                db.insert(Employee(id=1)),
                 db.get(Employee, department="HR", id=1),
                 db.create_tables(Employee),
                 db.drop_table("Directory"),

@@ -53,9 +53,9 @@ async def test_a_policy_says_what_its_tokens_may(world: World) -> None:
     async with world.open(token) as mine:
         assert len(await rows(mine)) == 12
         with pytest.raises(AccessDenied):
-            await mine.insert(Employee(department="Sales", id=1))
+            await mine.insert(Employee(id=1))
         await policies.set("staff", "ra", **TIMES)
-        await mine.insert(Employee(department="Sales", id=1))
+        await mine.insert(Employee(id=1))
         await policies.revoke("staff")
         with pytest.raises(AccessDenied):
             await rows(mine)

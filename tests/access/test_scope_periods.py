@@ -99,6 +99,7 @@ async def _count_of_others(db: Database) -> dict[str, int]:
     return {text: told.count(text) for text in told if not text.startswith("acme ") and " acme_" not in text}
 
 
+AT_HOME = Shared.page == "home", Shared.at >= FIRST
 QUERIES: list[tuple[Expression, ...]] = [
     (),
     (Visit.at >= FIRST,),
@@ -131,7 +132,7 @@ async def test_queries_of_indexes_and_several_models(mine: Scope) -> None:
     """An index, two models of the same tables, and a partition that tenants share."""
     indexed = await mine.select(Visit.by_page).where(Visit.page == "p1", Visit.at >= FIRST).all()
     both = await mine.select(Visit, Error).allow_scan().all()
-    shared = await mine.select(Shared).where(Shared.page == "home", Shared.at >= FIRST).all()
+    shared = await mine.select(Shared).where(*AT_HOME).all()
 
     assert {each.tenant for each in indexed} == {"acme"}
     assert len(indexed) == 3
@@ -191,10 +192,10 @@ async def test_deleting_by_a_query_leaves_what_others_have(db: Database, mine: S
     before = await _count_of_others(db)
 
     await mine.select(Visit).where(Visit.at >= FIRST).delete()
-    await mine.select(Shared).where(Shared.page == "home", Shared.at >= FIRST).delete()
+    await mine.select(Shared).where(*AT_HOME).delete()
 
     assert await mine.select(Visit).where(Visit.at >= FIRST).all() == []
-    assert await mine.select(Shared).where(Shared.page == "home", Shared.at >= FIRST).all() == []
+    assert await mine.select(Shared).where(*AT_HOME).all() == []
     assert await _count_of_others(db) == before
 
 

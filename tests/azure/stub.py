@@ -117,8 +117,10 @@ class Stub:
         return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}/stub"
 
     def backend(self, *, timeout: float = 30.0, **options: Any) -> AzureBackend:
-        """The Azure backend of that account, which waits little between attempts."""
-        given = {"key": KEY, "retry": RetryPolicy(base=0.0), **options}
+        """The Azure backend of that account with its queues and blobs, which waits little between attempts."""
+        given = {"key": KEY, "queues": self.url, "blobs": self.url, "retry": RetryPolicy(base=0.0), **options}
+        if self.transport is not None:
+            given["transport"] = self.transport
         return AzureBackend.from_url(self.url, timeout=timeout, options=given)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

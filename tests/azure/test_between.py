@@ -24,33 +24,23 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tableorm import NotSupported
 from tableorm.protocol.codes import Code
-from tableorm.stores import BlobStore, QueueStore, RetryPolicy
+from tableorm.stores import RetryPolicy
 from tableorm.testing.contract.base import new_name, refusal, row
 from tableorm_azure import AzureBackend
 from tests.azure.stub import KEY as STUB_KEY
 from tests.azure.stub import Answer, Stub, Token, error_answer, page_answer, row_answer, secure_stub
-from tests.azurite import ACCOUNT, KEY, Azurite
+from tests.azurite import Azurite
 from tests.rows import insert_row
 
-Call = Callable[[AzureBackend], Awaitable[object]]
-
-
-def queues_of(backend: AzureBackend) -> QueueStore:
-    assert backend.queues is not None
-    return backend.queues
-
-
-def blobs_of(backend: AzureBackend) -> BlobStore:
-    assert backend.blobs is not None
-    return backend.blobs
+Call = Callable[[Any], Awaitable[object]]
 
 
 # A request to each service by each way: our own, and through each client of the SDK.
 CALLS: dict[str, Call] = {
     "row": lambda backend: backend.tables.get("Table1", "p", "r"),
     "tables": lambda backend: backend.tables.list_tables(),
-    "queue": lambda backend: queues_of(backend).length("queue1"),
-    "blob": lambda backend: blobs_of(backend).info("box", "name"),
+    "queue": lambda backend: backend.queues.length("queue1"),
+    "blob": lambda backend: backend.blobs.info("box", "name"),
 }
 FOUND = {
     "row": row_answer(),
@@ -67,14 +57,6 @@ each_call = pytest.mark.parametrize("name", list(CALLS))
 async def supply() -> str:
     """A token of the tables, from a function."""
     return "sig=secrettables"
-
-
-def all_of(stub: Stub, *, timeout: float = 10.0, **options: Any) -> AzureBackend:
-    """The backend of tables, queues and blobs on a stub."""
-    given = {"key": STUB_KEY, "queues": stub.url, "blobs": stub.url, "retry": RetryPolicy(base=0.0), **options}
-    if stub.transport is not None:
-        given["transport"] = stub.transport
-    return AzureBackend.from_url(stub.url, timeout=timeout, options=given)
 
 
 class Recorder(SansIOHTTPPolicy[Any, Any]):
@@ -103,8 +85,7 @@ async def test_policies_and_hooks_of_every_service(stub: Stub, name: str) -> Non
         hooks.append(str(response.http_response.status_code))
 
     stub.answers = [Answer(500), FOUND[name]]
-    async with all_of(
-        stub,
+    async with stub.backend(
         per_call_policies=[call],
         per_retry_policies=[attempt],
         raw_request_hook=see_request,
@@ -137,18 +118,19 @@ async def test_a_policy_that_calls_the_next_one(azurite: Azurite) -> None:
     """One object serves requests of every service at the same time, and each goes its own way and is signed for it."""
     call, attempt = Passing(), Passing()
     options: dict[str, Any] = {"per_call_policies": [call], "per_retry_policies": [attempt]}
-    async with AzureBackend.from_url(azurite.connection_string, timeout=30.0, options=options) as backend:
+    backend: Any = AzureBackend.from_url(azurite.connection_string, timeout=30.0, options=options)
+    async with backend:
         calls: list[Awaitable[object]] = []
         for _ in range(5):
-            calls += [backend.tables.list_tables(), queues_of(backend).list_queues("none-")]
-            calls += [blobs_of(backend).list_containers("none-"), refusal(backend.tables.get("Absent", "p", "r"))]
+            calls += [backend.tables.list_tables(), backend.queues.list_queues("none-")]
+            calls += [backend.blobs.list_containers("none-"), refusal(backend.tables.get("Absent", "p", "r"))]
         await asyncio.gather(*calls)
 
     assert (call.passed, attempt.passed) == (20, 20)
 
 
 @pytest.fixture
-async def joint(azurite: Azurite) -> AsyncIterator[AzureBackend]:
+async def joint(azurite: Azurite) -> AsyncIterator[Any]:
     """Azurite by a policy that changes what is signed, at each attempt."""
     recorder = Recorder()
     options: dict[str, Any] = {"per_call_policies": [Recorder("x-ms-meta-call")], "per_retry_policies": [recorder]}
@@ -157,35 +139,19 @@ async def joint(azurite: Azurite) -> AsyncIterator[AzureBackend]:
         assert recorder.seen
 
 
-async def test_what_a_policy_changes_is_signed(joint: AzureBackend) -> None:
+async def test_what_a_policy_changes_is_signed(joint: Any) -> None:
     """A service that checks signatures takes requests to which a policy has added what is signed."""
     name = new_name().lower()
     await joint.tables.create_table(name)
     await insert_row(joint.tables, name, row())
     await joint.tables.delete_table(name)
-    await queues_of(joint).create_queue(name)
-    await queues_of(joint).put(name, b"text")
-    await queues_of(joint).delete_queue(name)
-    await blobs_of(joint).create_container(name)
-    await blobs_of(joint).put(name, "a b/é 1+1", b"x" * 5_000_000)
-    assert await blobs_of(joint).read(name, "a b/é 1+1", 10, 3) == b"xxx"
-    await blobs_of(joint).delete_container(name)
-
-
-@pytest.mark.parametrize("name", ["tables", "queue", "blob"])
-async def test_a_key_that_is_renewed(azurite: Azurite, name: str) -> None:
-    """The next request has it, to whichever service."""
-    call: dict[str, Call] = {
-        "tables": CALLS["tables"],
-        "queue": lambda backend: queues_of(backend).list_queues("none-"),
-        "blob": lambda backend: blobs_of(backend).list_containers("none-"),
-    }
-    credential = AzureNamedKeyCredential(ACCOUNT, "b3RoZXI=")
-    options = {"credential": credential, "queues": azurite.queue, "blobs": azurite.blob}
-    async with AzureBackend.from_url(azurite.table, timeout=30.0, options=options) as backend:
-        assert (await refusal(call[name](backend))).code in (Code.AUTHENTICATION_FAILED, Code.AUTHORIZATION_FAILURE)
-        credential.update(ACCOUNT, KEY)
-        await call[name](backend)
+    await joint.queues.create_queue(name)
+    await joint.queues.put(name, b"text")
+    await joint.queues.delete_queue(name)
+    await joint.blobs.create_container(name)
+    await joint.blobs.put(name, "a b/é 1+1", b"x" * 5_000_000)
+    assert await joint.blobs.read(name, "a b/é 1+1", 10, 3) == b"xxx"
+    await joint.blobs.delete_container(name)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +201,7 @@ async def test_each_attempt_has_a_date_and_a_signature_of_its_own(stub: Stub, na
         credential.update("stub", "b3RoZXI=")
 
     stub.answers = [Answer(500, before=renew), FOUND[name]]
-    async with all_of(stub, key=None, credential=credential) as backend:
+    async with stub.backend(key=None, credential=credential) as backend:
         await CALLS[name](backend)
 
     first, second = (request.headers["authorization"] for request in stub.requests)
@@ -251,7 +217,7 @@ async def test_version_and_user_agent_of_every_service(stub: Stub, name: str) ->
         "storage_api_version": "2021-12-02",
         "user_agent": "shop/1.2",
     }
-    async with all_of(stub, **options) as backend:
+    async with stub.backend(**options) as backend:
         await CALLS[name](backend)
 
     (request,) = stub.requests
@@ -297,7 +263,7 @@ async def test_a_token_for_every_service(secure: Stub, name: str, options: dict[
     """It is asked for the one scope, also of another cloud, and sent."""
     secure.answers = [FOUND[name]]
     credential = Token()
-    async with all_of(secure, key=None, credential=credential, **options) as backend:
+    async with secure.backend(key=None, credential=credential, **options) as backend:
         await CALLS[name](backend)
 
     assert set(credential.scopes) == {scope}
@@ -315,7 +281,7 @@ async def test_a_token_of_the_tenant_that_the_service_names(secure: Stub, name: 
     """
     secure.answers = [Answer(401, {"WWW-Authenticate": CHALLENGE}), FOUND[name]]
     credential = Token()
-    async with all_of(secure, key=None, credential=credential) as backend:
+    async with secure.backend(key=None, credential=credential) as backend:
         await CALLS[name](backend)
         await CALLS[name](backend)
 
@@ -327,7 +293,7 @@ async def test_a_token_of_the_tenant_that_the_service_names(secure: Stub, name: 
 async def test_a_token_that_does_not_open(secure: Stub, challenge: dict[str, str]) -> None:
     """What is rejected again, or for another reason, is denied."""
     secure.answers = [Answer(401, challenge)]
-    async with all_of(secure, key=None, credential=Token()) as backend:
+    async with secure.backend(key=None, credential=Token()) as backend:
         fault = await refusal(CALLS["row"](backend))
 
     assert (fault.code, fault.doubt) == (Code.NO_AUTHENTICATION, False)
@@ -343,38 +309,9 @@ async def test_a_token_in_the_clear_is_refused(stub: Stub, service: str) -> None
         await AzureBackend.from_url(url, timeout=5.0, options=options).open()
 
 
-WRITES: dict[str, Call] = {
-    "queue": lambda backend: queues_of(backend).put("queue1", b"x"),
-    "blob": lambda backend: blobs_of(backend).put("box", "name", b"x"),
-    "delete": lambda backend: blobs_of(backend).delete("box", "name"),
-}
-
-
-@pytest.mark.parametrize("answer", [Answer(500), Answer(503), Answer(0)], ids=["500", "503", "cut"])
-@pytest.mark.parametrize("name", list(WRITES))
-async def test_writes_in_doubt_are_sent_once(stub: Stub, name: str, answer: Answer) -> None:
-    """The SDK, azure-core and aiohttp would repeat some of them; repeating has one place here, which does not."""
-    stub.answers = [FOUND["queue"], answer]
-    async with all_of(stub) as backend:
-        await CALLS["queue"](backend)  # aiohttp repeats on connections that were used before
-        fault = await refusal(WRITES[name](backend))
-
-    assert fault.doubt
-    assert len(stub.requests) == 2
-
-
-@pytest.mark.parametrize("name", list(WRITES))
-async def test_writes_that_were_throttled_are_repeated(stub: Stub, name: str) -> None:
-    """They were rejected unread."""
-    stub.answers = [error_answer(503, "ServerBusy"), error_answer(404, "BlobNotFound")]
-    async with all_of(stub) as backend:
-        await refusal(WRITES[name](backend))
-        assert (backend.traffic.retries, backend.traffic.throttled) == (1, 1)
-
-
 async def test_nothing_of_any_service_is_left_open(stub: Stub) -> None:
     """Opened, used, closed and opened again, no session and no connector complains."""
-    backend = all_of(stub)
+    backend = stub.backend()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(2):
@@ -425,7 +362,7 @@ def clients(spans: InMemorySpanExporter) -> list[ReadableSpan]:
 async def test_a_span_for_every_request(stub: Stub, spans: InMemorySpanExporter, name: str) -> None:
     """It is a child of the program's own, tells method and status, goes along in `traceparent`, and shows no secret."""
     stub.answers = [FOUND[name]]
-    async with all_of(stub, credential=AzureSasCredential(SECRET), key=None) as backend:
+    async with stub.backend(credential=AzureSasCredential(SECRET), key=None) as backend:
         with trace.get_tracer("program").start_as_current_span("work") as own:
             await CALLS[name](backend)
 
@@ -442,7 +379,7 @@ async def test_a_span_for_every_request(stub: Stub, spans: InMemorySpanExporter,
 async def test_a_span_for_every_attempt_on_a_row(stub: Stub, spans: InMemorySpanExporter) -> None:
     """A request that failed has a span too, and its repetition another."""
     stub.answers = [Answer(500), FOUND["row"]]
-    async with all_of(stub) as backend:
+    async with stub.backend() as backend:
         await CALLS["row"](backend)
 
     statuses = [
@@ -455,7 +392,7 @@ async def test_no_spans_unless_asked_for(stub: Stub, exporter: InMemorySpanExpor
     """Tracing is off by default."""
     exporter.clear()
     stub.answers = [FOUND["row"]]
-    async with all_of(stub) as backend:
+    async with stub.backend() as backend:
         await CALLS["row"](backend)
 
     assert exporter.get_finished_spans() == ()
@@ -474,7 +411,7 @@ async def test_logs_show_no_secrets(stub: Stub, caplog: pytest.LogCaptureFixture
     stub.answers = [Answer(500), error_answer(403, "AuthenticationFailed"), FOUND[name]]
     given: dict[str, Any] = {"key": STUB_KEY} if sas is None else {"key": None, "sas": sas}
     with caplog.at_level(logging.DEBUG):
-        async with all_of(stub, logging_enable=True, **given) as backend:
+        async with stub.backend(logging_enable=True, **given) as backend:
             await refusal(CALLS[name](backend))
             await CALLS[name](backend)
 
@@ -490,7 +427,7 @@ async def test_logs_show_no_secrets(stub: Stub, caplog: pytest.LogCaptureFixture
 async def test_errors_show_no_secrets(stub: Stub, name: str, answer: Answer) -> None:
     """Nor do faults, and the SDK's errors behind them."""
     stub.answers = [answer]
-    async with all_of(stub, key=None, sas=SECRET, retry=RetryPolicy(attempts=1)) as backend:
+    async with stub.backend(key=None, sas=SECRET, retry=RetryPolicy(attempts=1)) as backend:
         fault = await refusal(CALLS[name](backend))
 
     assert "c2VjcmV0" in stub.requests[0].target

@@ -9,12 +9,10 @@ from typing import Any
 from azure.core.pipeline import PipelineRequest, PipelineResponse
 from azure.core.pipeline.policies import AsyncHTTPPolicy
 
-from tableorm.stores import Operation, Verb
-from tableorm.testing.contract.base import refusal, row
+from tableorm.testing.contract.base import refusal
 from tableorm_azure.pipeline import InFlight
 from tests.azure.stub import ETAG, Answer, Stub
-
-INSERT = Operation(Verb.INSERT, row(A=1))
+from tests.azure.test_pipeline import INSERT
 
 
 def _when(arrived: asyncio.Event, then: asyncio.Event) -> Callable[[], Awaitable[object]]:

@@ -12,7 +12,8 @@ from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, 
 from tableorm.protocol.codes import Code
 from tableorm.testing.contract.base import refusal
 from tests.azure.stub import Token, secure_stub
-from tests.azure.test_between import CALLS, WRITES, Call, all_of
+from tests.azure.test_between import CALLS, Call
+from tests.azure.test_pipeline import BESIDE
 
 
 class Failing(Token):
@@ -53,11 +54,11 @@ NO_TOKENS: dict[str, tuple[Exception, Code]] = {
 @pytest.mark.one_of(4)
 @pytest.mark.parametrize(("error", "code"), NO_TOKENS.values(), ids=NO_TOKENS)
 @pytest.mark.parametrize(
-    "call", [*CALLS.values(), *WRITES.values()], ids=[*CALLS, *(f"write {name}" for name in WRITES)]
+    "call", [*CALLS.values(), *BESIDE.values()], ids=[*CALLS, *(f"write {name}" for name in BESIDE)]
 )
 async def test_a_credential_that_gets_no_token(certificate: Path, call: Call, error: Exception, code: Code) -> None:
     """What the issuer of tokens answers is not taken for the service's, and no write is in doubt: none was sent."""
-    async with secure_stub(certificate) as stub, all_of(stub, key=None, credential=Failing(error)) as backend:
+    async with secure_stub(certificate) as stub, stub.backend(key=None, credential=Failing(error)) as backend:
         fault = await refusal(call(backend))
 
     assert (fault.code, fault.doubt) == (code, False)

@@ -53,28 +53,14 @@ class OddRow(Entity, table="OddValues", partition_key="{p}", row_key="{r}", abst
     r: Mapped[str]
 
 
-class Moment(OddRow, kind=None):
-    odd: Mapped[dt.datetime | None] = field(default=None)
+def odd_model(kind: Any) -> Any:
+    class Odd(OddRow, kind=None):
+        odd: Mapped[kind | None] = field(default=None)  # pyright: ignore[reportInvalidTypeForm]
+
+    return Odd
 
 
-class Guid(OddRow, kind=None):
-    odd: Mapped[UUID | None] = field(default=None)
-
-
-class Binary(OddRow, kind=None):
-    odd: Mapped[bytes | None] = field(default=None)
-
-
-class Large(OddRow, kind=None):
-    odd: Mapped[int | None] = field(default=None)
-
-
-class Small(OddRow, kind=None):
-    odd: Mapped[Int32 | None] = field(default=None)
-
-
-class Text(OddRow, kind=None):
-    odd: Mapped[str | None] = field(default=None)
+Moment, Small, Text = (odd_model(kind) for kind in (dt.datetime, Int32, str))
 
 
 class Other(OddRow, kind=None):
@@ -82,11 +68,11 @@ class Other(OddRow, kind=None):
     text: Mapped[str | None] = field(default=None)
 
 
-MODELS: dict[str | None, type[Any]] = {
+MODELS: dict[str | None, Any] = {
     "Edm.DateTime": Moment,
-    "Edm.Guid": Guid,
-    "Edm.Binary": Binary,
-    "Edm.Int64": Large,
+    "Edm.Guid": odd_model(UUID),
+    "Edm.Binary": odd_model(bytes),
+    "Edm.Int64": odd_model(int),
 }
 
 

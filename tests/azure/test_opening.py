@@ -38,6 +38,9 @@ LOCAL = "http://127.0.0.1"
 CLOUD = {service: f"https://acc.{service}.core.windows.net" for service in ("table", "queue", "blob")}
 
 
+KEYED = Account(name="acc", **CLOUD, key="a2V5")
+
+
 def account(place: str, **options: Any) -> Account:
     """An account whose services are at places that differ by a word."""
     return Account(name="acc", **{service: place.format(service) for service in CLOUD}, **options)
@@ -77,9 +80,9 @@ def emulator_on(host: str) -> Account:
         ("http://tables.example.org:80/acc/", Account(name="acc", table="http://tables.example.org/acc")),
         ("http://[::80]:/acc", Account(name="acc", table="http://[::80]/acc")),
         ("http://tables.example.org:443/acc", Account(name="acc", table="http://tables.example.org:443/acc")),
-        ("AccountName=acc;AccountKey=a2V5", Account(name="acc", **CLOUD, key="a2V5")),
-        ("DefaultEndpointsProtocol=HTTPS;AccountName=acc;AccountKey=a2V5", Account(name="acc", **CLOUD, key="a2V5")),
-        ("DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=a2V5;", Account(name="acc", **CLOUD, key="a2V5")),
+        ("AccountName=acc;AccountKey=a2V5", KEYED),
+        ("DefaultEndpointsProtocol=HTTPS;AccountName=acc;AccountKey=a2V5", KEYED),
+        ("DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=a2V5;", KEYED),
         (
             "AccountName=acc;AccountKey=a2V5;TableEndpoint=https://acc.table.cosmos.azure.com:443/;",
             Account(name="acc", table="https://acc.table.cosmos.azure.com", key="a2V5"),
@@ -90,7 +93,7 @@ def emulator_on(host: str) -> Account:
         ),
         (
             "AccountName=acc;AccountKey=a2V5;DfsEndpoint=https://acc.dfs.core.windows.net/;WebEndpoint=https://w/",
-            Account(name="acc", **CLOUD, key="a2V5"),
+            KEYED,
         ),
         (
             "UseDevelopmentStorage=true",

@@ -15,7 +15,7 @@ from tableorm.audit.report import AuditReport
 from tableorm.cli.progress import ProgressReporter
 from tableorm.stores import Verb
 from tests.audit.foreign import Employee, everyone, fill, write
-from tests.commandline import in_database
+from tests.commandline import in_database, insert_all
 from tests.commandline import run_command as tableorm
 from tests.derived.patterns.firm import Department
 from tests.derived.patterns.firm import Employee as Listed
@@ -73,14 +73,8 @@ def test_an_audit_with_a_name_is_a_shared_run(url: str) -> None:
 def test_counts_and_lists_are_checked(tmp_path: Path) -> None:
     """Of a model with lists and counts, together with the model that keeps these."""
     url, model = f"local:{tmp_path / 'firm.tables'}", "tests.derived.patterns.firm:Employee"
-
-    async def make(db: Database) -> None:
-        await db.create_tables(Department)
-        await db.insert(Department(name="Sales"))
-        await db.insert(Listed(department="Sales", id=1))
-        await delete_row(db, "Firm", {"PartitionKey": "Sales", "RowKey": "empid_000001"})
-
-    in_database(url, make)
+    insert_all(url, Department(name="Sales"), Listed(department="Sales", id=1))
+    in_database(url, lambda db: delete_row(db, "Firm", {"PartitionKey": "Sales", "RowKey": "empid_000001"}))
     found = tableorm("audit", url, model, "--repair")
 
     assert found.returncode == 0
@@ -233,12 +227,7 @@ def test_damaged_state_is_refused(url: str, tmp_path: Path) -> None:
 def test_blobs_elsewhere(tmp_path: Path) -> None:
     """An audit looks for lists in the blobs that the option names."""
     url, blobs = f"local:{tmp_path / 'hr.tables'}", f"local:{tmp_path / 'blobs.tables'}"
-
-    async def write(db: Database) -> None:
-        await db.create_tables(Book)
-        await db.insert(Book(shelf="a", id=1, tag="new"))
-
-    in_database(url, write, blobs=blobs)
+    insert_all(url, Book(shelf="a", id=1, tag="new"), blobs=blobs)
     model = "tests.outbox.test_blob_lists:Book"
     assert "1 finding (1 missing)" in tableorm("audit", url, model).stdout
     assert "nothing found" in tableorm("audit", url, model, "--blobs", blobs).stdout

@@ -16,12 +16,11 @@ import pytest
 
 from tableorm import Database, Entity, Mapped, TableOrmError, __version__
 from tableorm.cli.command_line import make_parser
-from tests.commandline import in_database
+from tests.commandline import COMMAND, in_database, insert_all, posix_only
 from tests.commandline import run_command as tableorm
 from tests.screen import Screen
 
 ROOT = Path(__file__).parents[2]
-COMMAND = str(Path(sys.executable).with_name("tableorm"))
 EMPLOYEES = 2500  # more than two pages
 
 
@@ -30,6 +29,9 @@ class Employee(Entity, table="Directory", partition_key="{department}", row_key=
     id: Mapped[int]
     name: Mapped[str]
     level: Mapped[int]
+
+
+ANN = Employee(department="HR", id=1, name="Ann", level=1)
 
 
 def process(*arguments: str, path: Path | None = None) -> "subprocess.CompletedProcess[str]":
@@ -49,7 +51,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
             async with db.transaction() as tx:
                 for number in range(start, start + 100):
                     tx.insert(Employee(department="Sales", id=number, name=f"Jürgen {number}", level=3))
-        await db.insert(Employee(department="HR", id=1, name="Ann", level=1))
+        await db.insert(ANN)
 
     in_database(url, fill)
     return url
@@ -110,12 +112,7 @@ def test_tables(url: str) -> None:
 def test_prefix(tmp_path: Path) -> None:
     """With `--prefix` the commands are about the tables of one environment, by their names without it."""
     url = f"local:{tmp_path / 'shared.tables'}"
-
-    async def fill(db: Database) -> None:
-        await db.create_tables(Employee)
-        await db.insert(Employee(department="HR", id=1, name="Ann", level=1))
-
-    in_database(url, fill, prefix="dev")
+    insert_all(url, ANN, prefix="dev")
 
     assert tableorm("tables", url).stdout == "devDirectory\n"
     assert tableorm("tables", url, "--prefix", "dev").stdout == "Directory\n"
@@ -153,7 +150,7 @@ def test_traceback(url: str) -> None:
             tableorm(*traced)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no broken pipes")
+@posix_only
 def test_reader_that_stops(url: str) -> None:
     """When the reader of its output has enough, as `head` has, it stops without a word, and with status 0."""
     command = [COMMAND, "show", url, "Directory"]
@@ -226,7 +223,7 @@ def interrupt(command: list[str], *path: Path) -> tuple[int, bytes]:
     return process.returncode, complaint
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows signals a whole console")
+@posix_only
 def test_interrupt(tmp_path: Path) -> None:
     """Ctrl-C ends it with status 130, and a line that says how to go on."""
     code = HELLO.replace('print("hello", args.name)', 'print("hello", flush=True); import time; time.sleep(60)')
@@ -235,7 +232,7 @@ def test_interrupt(tmp_path: Path) -> None:
     assert interrupt([COMMAND, "hello", "you"], path) == (130, b"tableorm: interrupted; run it again\n")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows signals a whole console")
+@posix_only
 def test_interrupt_while_it_ends(tmp_path: Path) -> None:
     """Ctrl-C after the outcome was printed changes nothing, where Python would die of the signal without a line."""
     code = "import atexit, time\natexit.register(time.sleep, 1)\natexit.register(print, 'ending', flush=True)\n" + HELLO
@@ -244,7 +241,7 @@ def test_interrupt_while_it_ends(tmp_path: Path) -> None:
     assert interrupt([COMMAND, "hello", "you"], path) == (0, b"")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no pseudo-terminals of this kind")
+@posix_only
 def test_interrupt_removes_the_bar(tmp_path: Path) -> None:
     """A bar leaves room for the ^C that a terminal shows beside it, so that it fits into the line that is removed."""
     import pty
@@ -285,7 +282,7 @@ def test_pipes_do_not_wait_for_colours(url: str) -> None:
         assert imported == b"False"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows signals a whole console")
+@posix_only
 def test_interrupt_while_it_starts(tmp_path: Path) -> None:
     """Ctrl-C ends it in the same way while its modules are still imported."""
     (tmp_path / "attrs.py").write_text("print('importing', flush=True); import time; time.sleep(60)", encoding="utf-8")

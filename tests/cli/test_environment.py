@@ -11,7 +11,7 @@ import pytest
 
 from tableorm import RetryPolicy, connect
 from tableorm.cli import arguments
-from tests.commandline import in_database
+from tests.commandline import insert_all
 from tests.commandline import run_command as tableorm
 
 AZURE = "https://acc.table.core.windows.net"
@@ -28,8 +28,7 @@ def empty(monkeypatch: pytest.MonkeyPatch) -> None:
 def url(tmp_path: object) -> str:
     """A database with one table and no rows."""
     url = f"local:{tmp_path}/hr.tables"
-
-    in_database(url, lambda db: db.store.create_table("Directory"))
+    insert_all(url, "Directory")
     return url
 
 

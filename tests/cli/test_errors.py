@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import Database
 from tableorm.cli.wording import in_options
 from tests.cli.models import Employee
-from tests.commandline import in_database
+from tests.commandline import insert_all
 from tests.commandline import run_command as tableorm
 
 MODELS = """
@@ -40,11 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "interrupted.py").write_text("import signal; signal.raise_signal(signal.SIGINT)", encoding="utf-8")
     (folder / "misspelt.py").write_text(f"{MODELS}    name: Mapped[int\n", encoding="utf-8")
     (folder / "notes.txt").write_text("no database\n" * 100, encoding="utf-8")
-
-    async def fill(db: Database) -> None:
-        await db.create_tables(Employee)
-
-    in_database(f"local:{folder / 'hr.tables'}", fill)
+    insert_all(f"local:{folder / 'hr.tables'}", Employee)
     return folder
 
 
@@ -62,101 +57,101 @@ def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 URL = "local:./hr.tables"
 MODULE = f"audit {URL} mistaken"
 
-CASES = {
+WRONG_USAGE = {
     # The command, or its arguments, are misspelt or missing.
-    "tabels": (2, "tableorm: there is no command 'tabels': did you mean 'tables'?"),
-    f"outbox lst {URL} Directory": (2, "outbox: there is no action 'lst': did you mean 'list'?"),
-    f"show {URL} Directory --limt 3": (2, "show: unknown argument '--limt': did you mean '--limit'?"),
-    f"show {URL} Directory --limit": (2, "show: argument --limit: expected one argument"),
-    f"show {URL}": (2, "show: TABLE is missing"),
-    f"audit {URL}": (2, "audit: MODULE[:MODEL] is missing"),
-    "audit mistaken": (2, "audit: 'mistaken' is not a URL; give one first, such as local:./hr.tables, or set"),
-    "tables": (2, "tables: argument URL: it is missing; give it first, such as local:./hr.tables, or set"),
-    "tables foo": (2, "tables: 'foo' is not a URL; give one first, such as local:./hr.tables, or set TABLEORM_URL"),
-    "copy local:./hr.tables": (2, "copy: TO is missing"),
-    f"tables {URL} Directory": (2, "tables: unknown argument 'Directory': in the wrong place, or one too many"),
-    f"migrate status {URL} UNKNOWN": (2, "migrate status: unknown argument 'UNKNOWN': in the wrong place"),
-    f"tables {URL} AccountKey=c2VjcmV0": (2, "tables: unknown argument in the wrong place, or one too many"),
-    "backup hr.tables local:./copy.tables": (2, "'local:./copy.tables' is a URL; give the path, ./copy.tables"),
-    f"query {URL} Directory --all --csv --json": (2, "query: --csv and --json cannot be combined; choose one"),
-    "serve": (2, "serve: --data is missing"),
-    f"browse {URL}": (1, "tableorm browse needs a terminal; give --web for a page that shows the same"),
+    "tabels": "tableorm: there is no command 'tabels': did you mean 'tables'?",
+    f"outbox lst {URL} Directory": "outbox: there is no action 'lst': did you mean 'list'?",
+    f"show {URL} Directory --limt 3": "show: unknown argument '--limt': did you mean '--limit'?",
+    f"show {URL} Directory --limit": "show: argument --limit: expected one argument",
+    f"show {URL}": "show: TABLE is missing",
+    f"audit {URL}": "audit: MODULE[:MODEL] is missing",
+    "audit mistaken": "audit: 'mistaken' is not a URL; give one first, such as local:./hr.tables, or set",
+    "tables": "tables: argument URL: it is missing; give it first, such as local:./hr.tables, or set",
+    "tables foo": "tables: 'foo' is not a URL; give one first, such as local:./hr.tables, or set TABLEORM_URL",
+    "copy local:./hr.tables": "copy: TO is missing",
+    f"tables {URL} Directory": "tables: unknown argument 'Directory': in the wrong place, or one too many",
+    f"migrate status {URL} UNKNOWN": "migrate status: unknown argument 'UNKNOWN': in the wrong place",
+    f"tables {URL} AccountKey=c2VjcmV0": "tables: unknown argument in the wrong place, or one too many",
+    "backup hr.tables local:./copy.tables": "'local:./copy.tables' is a URL; give the path, ./copy.tables",
+    f"query {URL} Directory --all --csv --json": "query: --csv and --json cannot be combined; choose one",
+    "serve": "serve: --data is missing",
     f"import {URL} Directory x.csv --if-exists merge": (
-        2,
-        "argument --if-exists: there is no choice 'merge': the choices are",
+        "argument --if-exists: there is no choice 'merge': the choices are"
     ),
     # What is opened is not there, or is no database.
-    "tables local:./notes.txt": (1, "notes.txt"),
-    "tables ./hr.tables": (1, "tableorm: url does not begin with a scheme"),
-    "tables local:./none": (1, "check the path, or let `tableorm import` or `tableorm copy` create it"),
-    "tables ftp://example.org": (1, "no installed backend opens 'ftp:'"),
-    "check hr.tabels": (1, "hr.tabels"),
-    f"show {URL} Direktory": (1, "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory"),
-    f"query {URL} Direktory": (1, "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory"),
-    f"query {URL} mistaken": (1, "tableorm: there is no table 'mistaken'; for a model write mistaken:MODEL\n"),
-    f"query {URL} hr --all": (2, "'hr' is not the name of a table; for a model write hr:MODEL; see"),
-    f"query {URL} hr --explain": (2, "'hr' is not the name of a table; for a model write hr:MODEL; see"),
-    f"query {URL} hr.models": (2, "'hr.models' is not the name of a table; for a model write hr.models:MODEL; see"),
-    f"get {URL} mistaken PartitionKey=a RowKey=b": (
-        1,
-        "there is no table 'mistaken'; for a model write mistaken:MODEL",
-    ),
-    f"get {URL} Directory PartitionKey=P RowKey=R": (1, "there is no row ('P', 'R') in table Directory"),
-    f"export {URL} Directory no/such/folder/x.csv": (
-        1,
-        "no/such/folder/x.csv: its folder does not exist; create it first",
-    ),
-    "backup hr.tables no/such/folder/x": (1, "tableorm: no/such/folder/x: "),
-    f"import {URL} Directory notes.txt": (1, "or give --format 'jsonl', 'csv' or 'parquet'"),
-    f"import {URL} Directory none.csv": (1, "none.csv"),
+    f"query {URL} hr --all": "'hr' is not the name of a table; for a model write hr:MODEL; see",
+    f"query {URL} hr --explain": "'hr' is not the name of a table; for a model write hr:MODEL; see",
+    f"query {URL} hr.models": "'hr.models' is not the name of a table; for a model write hr.models:MODEL; see",
     # The models cannot be loaded.
-    f"audit {URL} nowhere": (1, "'nowhere' cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
-    f"audit {URL} broken": (1, "NameError: name 'Manager' is not defined (broken.py, line 9)"),
-    f"audit {URL} misspelt": (1, "SyntaxError: '[' was never closed (misspelt.py, line 7)"),
-    f"audit {URL} interrupted --name n": (130, "interrupted; with --name or --state, the same command resumes where"),
-    "lint interrupted": (130, "tableorm: interrupted; run it again\n"),
-    f"{MODULE}:Employe": (2, "mistaken has no attribute 'Employe': did you mean 'Employee'?"),
-    f"{MODULE}:Mapped": (2, "'mistaken:Mapped' is not a model"),
-    f"audit {URL} AccountName=acc;AccountKey=c2VjcmV0": (2, "the argument is not a model; give MODULE:MODEL"),
-    f"query {URL} mistaken:Employee --where agee>3": (1, "Employee has no field 'agee'; did you mean 'age'?"),
-    f"query {URL} mistaken:Employee --where age>'x'": (1, "the field is int"),
-    f"query {URL} mistaken:Employee --where age>": (1, "--where 'age>' is rejected: invalid syntax"),
-    f"query {URL} Directory --where age>3": (1, "tableorm: --where: filter at position 3: '>' is not an operator"),
-    f"query {URL} mistaken:Employee --only nmae": (1, "Employee has no such field; the fields are department, id, age"),
-    f"query {URL} mistaken:Employee": (1, 'is built; add "department == ..." to --where, or --all to scan anyway'),
-    f"query {URL} Directory": (
-        1,
-        'tableorm: the query visits every partition of table Directory; add "PartitionKey eq',
-    ),
-    f"query {URL} mistaken:Entry": (
-        1,
-        'the query of Entry would visit the tables of all periods; add "at >= ..." to --where, or --all',
-    ),
-    f"query {URL} mistaken:Entry --where source>'a)'": (
-        1,
-        "tableorm: the query of Entry would visit the tables of all",
-    ),
-    f"rewrap {URL} mistaken:Employee": (1, "tableorm: rewrap needs keys; give --encryption MODULE:NAME"),
-    f"drop-periods {URL} mistaken:Employee --before 2026-01-01": (1, "tableorm: drop-periods Employee is rejected: "),
-    f"query {URL} Directory --top 5 --top 5": (2, "query: argument --top: it is given twice; see tableorm query"),
-    f"export {URL} Directory - --where a --where=b": (2, "export: argument --where: it is given twice"),
-    f"get {URL} mistaken:Employee department=Sales department=HR id=7": (
-        1,
-        "'department=HR' is rejected: department is given twice",
-    ),
-    f"query {URL} Directory --top 0": (2, "argument --top: '0' is not a whole number from 1 up"),
-    f"get {URL} mistaken:Employee department=Sales": (1, "Employee.key needs 'id'"),
-    f"get {URL} mistaken:Employee department=Sales id=x": (1, "needs an int, got 'x'"),
-    f"get {URL} mistaken:Employee department=Sales no=7": (1, "give FIELD=VALUE; the fields are department, id, age"),
-    f"get {URL} Directory PartitionKey=Sales": (1, "RowKey is missing; give PartitionKey=VALUE and RowKey=VALUE"),
-    "lint mistaken --ignore x": (1, "lint --ignore 'x' is rejected"),
-    "migrate check mistaken": (1, "there is no snapshot models.snapshot.json; write the first one with --write"),
-    f"migrate plan {URL} mistaken:Employee": (1, "give one model with moved_from=, as MODULE:MODEL; 0 were found"),
-    f"migrate upgrade {URL} mistaken --directory none": (1, "none"),
+    f"{MODULE}:Employe": "mistaken has no attribute 'Employe': did you mean 'Employee'?",
+    f"{MODULE}:Mapped": "'mistaken:Mapped' is not a model",
+    f"audit {URL} AccountName=acc;AccountKey=c2VjcmV0": "the argument is not a model; give MODULE:MODEL",
+    f"query {URL} Directory --top 5 --top 5": "query: argument --top: it is given twice; see tableorm query",
+    f"export {URL} Directory - --where a --where=b": "export: argument --where: it is given twice",
+    f"query {URL} Directory --top 0": "argument --top: '0' is not a whole number from 1 up",
 }
+"""Commands whose arguments are wrong, which the status 2 tells, and what is said of them."""
+FAILURES = {
+    # The command, or its arguments, are misspelt or missing.
+    f"browse {URL}": "tableorm browse needs a terminal; give --web for a page that shows the same",
+    # What is opened is not there, or is no database.
+    "tables local:./notes.txt": "notes.txt",
+    "tables ./hr.tables": "tableorm: url does not begin with a scheme",
+    "tables local:./none": "check the path, or let `tableorm import` or `tableorm copy` create it",
+    "tables ftp://example.org": "no installed backend opens 'ftp:'",
+    "check hr.tabels": "hr.tabels",
+    f"show {URL} Direktory": "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory",
+    f"query {URL} Direktory": "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory",
+    f"query {URL} mistaken": "tableorm: there is no table 'mistaken'; for a model write mistaken:MODEL\n",
+    f"get {URL} mistaken PartitionKey=a RowKey=b": "there is no table 'mistaken'; for a model write mistaken:MODEL",
+    f"get {URL} Directory PartitionKey=P RowKey=R": "there is no row ('P', 'R') in table Directory",
+    f"export {URL} Directory no/such/folder/x.csv": "no/such/folder/x.csv: its folder does not exist; create it first",
+    "backup hr.tables no/such/folder/x": "tableorm: no/such/folder/x: ",
+    f"import {URL} Directory notes.txt": "or give --format 'jsonl', 'csv' or 'parquet'",
+    f"import {URL} Directory none.csv": "none.csv",
+    # The models cannot be loaded.
+    f"audit {URL} nowhere": "'nowhere' cannot be imported: ModuleNotFoundError: No module named 'nowhere'",
+    f"audit {URL} broken": "NameError: name 'Manager' is not defined (broken.py, line 9)",
+    f"audit {URL} misspelt": "SyntaxError: '[' was never closed (misspelt.py, line 7)",
+    f"query {URL} mistaken:Employee --where agee>3": "Employee has no field 'agee'; did you mean 'age'?",
+    f"query {URL} mistaken:Employee --where age>'x'": "the field is int",
+    f"query {URL} mistaken:Employee --where age>": "--where 'age>' is rejected: invalid syntax",
+    f"query {URL} Directory --where age>3": "tableorm: --where: filter at position 3: '>' is not an operator",
+    f"query {URL} mistaken:Employee --only nmae": "Employee has no such field; the fields are department, id, age",
+    f"query {URL} mistaken:Employee": 'is built; add "department == ..." to --where, or --all to scan anyway',
+    f"query {URL} Directory": 'tableorm: the query visits every partition of table Directory; add "PartitionKey eq',
+    f"query {URL} mistaken:Entry": (
+        'the query of Entry would visit the tables of all periods; add "at >= ..." to --where, or --all'
+    ),
+    f"query {URL} mistaken:Entry --where source>'a)'": "tableorm: the query of Entry would visit the tables of all",
+    f"rewrap {URL} mistaken:Employee": "tableorm: rewrap needs keys; give --encryption MODULE:NAME",
+    f"drop-periods {URL} mistaken:Employee --before 2026-01-01": "tableorm: drop-periods Employee is rejected: ",
+    f"get {URL} mistaken:Employee department=Sales department=HR id=7": (
+        "'department=HR' is rejected: department is given twice"
+    ),
+    f"get {URL} mistaken:Employee department=Sales": "Employee.key needs 'id'",
+    f"get {URL} mistaken:Employee department=Sales id=x": "needs an int, got 'x'",
+    f"get {URL} mistaken:Employee department=Sales no=7": "give FIELD=VALUE; the fields are department, id, age",
+    f"get {URL} Directory PartitionKey=Sales": "RowKey is missing; give PartitionKey=VALUE and RowKey=VALUE",
+    "lint mistaken --ignore x": "lint --ignore 'x' is rejected",
+    "migrate check mistaken": "there is no snapshot models.snapshot.json; write the first one with --write",
+    f"migrate plan {URL} mistaken:Employee": "give one model with moved_from=, as MODULE:MODEL; 0 were found",
+    f"migrate upgrade {URL} mistaken --directory none": "none",
+}
+"""Commands that fail otherwise, with the status 1."""
+INTERRUPTED = {
+    f"audit {URL} interrupted --name n": "interrupted; with --name or --state, the same command resumes where",
+    "lint interrupted": "tableorm: interrupted; run it again\n",
+}
+"""Commands whose models interrupt them."""
+CASES = [
+    (command, status, problem)
+    for status, problems in ((2, WRONG_USAGE), (1, FAILURES), (130, INTERRUPTED))
+    for command, problem in problems.items()
+]
 
 
-@pytest.mark.parametrize(("command", "status", "problem"), [(each, *CASES[each]) for each in CASES], ids=[*CASES])
+@pytest.mark.parametrize(("command", "status", "problem"), CASES, ids=[command for command, *_ in CASES])
 def test_mistakes(command: str, status: int, problem: str) -> None:
     """Each is one line on stderr, and nothing on stdout; the status is 2 if the arguments are wrong, otherwise 1."""
     done = tableorm(*command.split())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import in_database, run_command, write_module
+from tests.commandline import insert_all, run_command, write_module
 
 MODELS = """
 import datetime as dt
@@ -33,8 +33,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     write_module(tmp_path, "mixed_models", MODELS.format(start="Mixed"), monkeypatch)
     url = f"local:{tmp_path}/a.tables"
     monkeypatch.setenv("TABLEORM_URL", url)
-
-    in_database(url, lambda db: db.create_tables("MixedPages"))
+    insert_all(url, "MixedPages")
     return "mixed_models"
 
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,11 +19,10 @@ from tableorm.outbox.bell import OUTBOX, ring
 from tableorm.outbox.decision import Decision, Work, note_failure
 from tableorm.outbox.doorbell import Begun, Doorbell
 from tableorm.stores import Row
-from tests.commandline import in_database
+from tests.commandline import COMMAND, in_database, insert_all, posix_only
 from tests.commandline import run_command as tableorm
 from tests.rows import insert_row, merge_row
 
-COMMAND = str(Path(sys.executable).with_name("tableorm"))
 MODEL = "tests.cli.models:Employee"
 ROOT = Path(__file__).parents[2]  # modules of the working directory are found
 TOKENS = [f"token_{number:07d}" for number in range(4)]
@@ -42,11 +40,16 @@ async def fill(url: str) -> None:
     async with connect(url) as db:
         await db.create_tables("Directory", "Other")
         for token, kind in zip(TOKENS, ("Employee", "Employee", "Dog", ""), strict=True):
-            works = (Work(kind=kind, row_key="empid_000001"),) if kind else ()
-            await insert_row(db, "Directory", Decision(partition_key="Sales", token=token, works=works).to_row())
-            if kind:
-                await ring(connection_of(db), Doorbell(changes=(begun(token),), kinds=(kind,)), delay_seconds=0)
+            await begin(db, token, kind)
         await note_failure(connection_of(db), begun(TOKENS[1]), "ValueError: no", 7)
+
+
+async def begin(db: Database, token: str, kind: str) -> None:
+    """Write a decision row, and ring for its work if it has any."""
+    works = (Work(kind=kind, row_key="empid_000001"),) if kind else ()
+    await insert_row(db, "Directory", Decision(partition_key="Sales", token=token, works=works).to_row())
+    if kind:
+        await ring(connection_of(db), Doorbell(changes=(begun(token),), kinds=(kind,)), delay_seconds=0)
 
 
 def begun(token: str) -> Begun:
@@ -200,7 +203,7 @@ def test_a_worker_empties_the_queue(url: str) -> None:
 
 
 @pytest.mark.one_of(2)
-@pytest.mark.skipif(sys.platform == "win32", reason="event loops know no signals there")
+@posix_only
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_stops_at_a_signal(url: str, number: signal.Signals) -> None:
     """A worker that is terminated or interrupted finishes what it has begun, and ends with status 0."""
@@ -241,15 +244,8 @@ def test_a_worker_is_refused(url: str) -> None:
 def test_queues_that_are_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A worker finds the queue of programs whose queues are not where the tables are."""
     url, queues = f"local:{tmp_path / 'hr.tables'}", f"local:{tmp_path / 'work.tables'}"
-
-    async def begin(db: Database) -> None:
-        await db.create_tables("Directory")
-        works = (Work(kind="Employee", row_key="e"),)
-        await insert_row(db, "Directory", Decision(partition_key="Sales", token=TOKENS[0], works=works).to_row())
-        doorbell = Doorbell(changes=(begun(TOKENS[0]),), kinds=("Employee",))
-        await ring(connection_of(db), doorbell, delay_seconds=0)
-
-    in_database(url, begin, queues=queues)
+    insert_all(url, "Directory")
+    in_database(url, lambda db: begin(db, TOKENS[0], "Employee"), queues=queues)
     idle = tableorm("worker", url, MODEL, "--drain")
     assert idle.stdout == "finished: nothing\n"
     assert "no messages" in caplog.messages

@@ -8,11 +8,9 @@ import datetime as dt
 import io
 import json
 import os
-import subprocess
 import sys
 import unicodedata
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 from unicodedata import combining
 
@@ -20,15 +18,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Database, EncodeError, Entity, Expression, Index, Key, Mapped, ModelError, Timestamp, field
+from tableorm import EncodeError, Entity, Expression, Index, Key, Mapped, ModelError, Timestamp, field
 from tableorm.cli import main
 from tableorm.cli.conditions import parse_where
 from tableorm.cli.output import report
 from tableorm.cli.tabular import print_table
-from tests.commandline import in_database
+from tests.commandline import insert_all, posix_only, show_on_terminal
 from tests.commandline import run_command as tableorm
-
-COMMAND = str(Path(sys.executable).with_name("tableorm"))
 
 
 class Sailor(Entity, table="Crew", partition_key="{ship}", row_key="sailor_{id:04d}"):
@@ -61,14 +57,7 @@ CREW = [
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A database with two partitions of sailors."""
     url = f"local:{tmp_path_factory.mktemp('query') / 'crew.tables'}"
-
-    async def fill(db: Database) -> None:
-        await db.create_tables(Sailor)
-        async with db.bulk() as bulk:
-            for sailor in CREW:
-                await bulk.insert(sailor)
-
-    in_database(url, fill)
+    insert_all(url, *CREW)
     return url
 
 
@@ -273,6 +262,7 @@ def test_conditions(case: tuple[str, Expression]) -> None:
         ("age > pay", "'pay' is not understood"),
         ("__import__('os').system('ls')", "is not understood"),
         ("[x for x in age] == 3", "is not understood"),
+        ("age in {1: 2}", "is not understood"),
         ("age.real == 3", "has no field 'age.real'"),
         ("name == f'{age}'", "is not understood"),
         ("name == {[1]: 2}", "is not understood"),
@@ -380,21 +370,13 @@ def test_values_are_not_markup(width: int, monkeypatch: pytest.MonkeyPatch, caps
         assert shown.out == "[red]one  [b]a[/]\ntwo       :smile:\n3         1\n4         2\n\n"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no pseudo-terminals of this kind")
+@posix_only
 @pytest.mark.one_of(2)
 @pytest.mark.parametrize("plain", [False, True])
 def test_colours(url: str, plain: bool) -> None:
     """A terminal gets a bold header, unless NO_COLOR is set, and no line that is wider than it."""
-    import pty
-
-    main, side = pty.openpty()
-    environment = {name: text for name, text in os.environ.items() if name not in ("NO_COLOR", "TERM", "COLUMNS")}
-    environment |= {"TERM": "xterm", "COLUMNS": "40"} | ({"NO_COLOR": "1"} if plain else {})
-    command = [COMMAND, "query", url, MODEL, "--all", "--top", "2", "--only", "ship,name,age,born,pay"]
-    subprocess.run(command, stdout=side, stderr=subprocess.DEVNULL, env=environment, check=True)
-    os.close(side)
-    header, *rows = os.read(main, 10_000).decode().splitlines()
-    os.close(main)
+    command = "query", url, MODEL, "--all", "--top", "2", "--only", "ship,name,age,born,pay"
+    header, *rows = show_on_terminal(40, *command, **({"NO_COLOR": "1"} if plain else {})).splitlines()
 
     assert header.startswith("\x1b[1m") is not plain
     assert all(0 < len(row) <= 40 for row in rows)

@@ -3,16 +3,13 @@ The command `tableorm stats`: tables, as text and as JSON, and what is printed o
 """
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tableorm import Database
-from tests.commandline import in_database, run_command
+from tests.commandline import in_database, posix_only, run_command, show_on_terminal
 from tests.rows import insert_row
 
 
@@ -77,12 +74,10 @@ def test_json_and_costs(url: str) -> None:
     assert "cost" not in without
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no pseudo-terminals of this kind")
+@posix_only
 @pytest.mark.parametrize("columns", [40, 80])
 def test_a_terminal(tmp_path: Path, columns: int) -> None:
     """A terminal gets bold titles and bars; a narrow one has no line that is wider than it."""
-    import pty
-
     url = f"local:{tmp_path / 'stats.tables'}"
 
     async def fill(db: Database) -> None:
@@ -91,14 +86,7 @@ def test_a_terminal(tmp_path: Path, columns: int) -> None:
             await insert_row(db, "Orders", {"PartitionKey": key, "RowKey": "1", "EntityType": "OrderOfACustomer"})
 
     in_database(url, fill)
-    main, side = pty.openpty()
-    environment = {name: text for name, text in os.environ.items() if name != "NO_COLOR"}
-    environment |= {"TERM": "xterm", "COLUMNS": str(columns)}
-    command = [str(Path(sys.executable).with_name("tableorm")), "stats", url]
-    subprocess.run(command, stdout=side, stderr=subprocess.DEVNULL, env=environment, check=True)
-    os.close(side)
-    shown = os.read(main, 10_000).decode()
-    os.close(main)
+    shown = show_on_terminal(columns, "stats", url)
 
     assert shown.startswith("\x1b[1mOrders:\x1b[0m 2 rows")
     assert (" 50%  \x1b[32m████████████\x1b[0m" in shown) is (columns == 80)

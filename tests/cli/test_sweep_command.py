@@ -10,7 +10,7 @@ import pytest
 from tableorm import Database, Entity, Feed, Mapped, field, utc_now
 from tableorm.stores import CLOCK
 from tests.cli.models import Employee
-from tests.commandline import in_database, run_command
+from tests.commandline import in_database, insert_all, run_command
 from tests.rows import insert_row
 
 MODULE = "tests.cli.test_sweep_command"
@@ -31,13 +31,7 @@ class Memo(Entity, table="CommandMemos", partition_key="p", row_key="{id:03d}"):
 def url(tmp_path: Path) -> str:
     """A file with two entities that have expired, and one that has not."""
     url = f"local:{tmp_path / 'passes.tables'}"
-
-    async def fill(db: Database) -> None:
-        await db.create_tables(Pass, Memo, Employee)
-        for number in range(3):
-            await db.insert(Pass(id=number, expires=utc_now() if number else None))
-
-    in_database(url, fill)
+    insert_all(url, Memo, Employee, *(Pass(id=number, expires=utc_now() if number else None) for number in range(3)))
     return url
 
 

@@ -22,8 +22,8 @@ from tableorm import (
     WrongKind,
     field,
 )
-from tableorm.stores import Operation, Verb
 from tests.databases import memory_database
+from tests.rows import insert_row, replace_row
 from tests.writes.verbs import write
 
 TENTATIVE, FORWARD, DECISION = "Person#_tentative", "Person#_forward", "#_decision"
@@ -88,8 +88,7 @@ async def db() -> AsyncIterator[Database]:
 
 
 async def plant(db: Database, row_key: str, kind: str, *, table: str = "Staff", part: str = "red", **more: Any) -> None:
-    row = {"PartitionKey": part, "RowKey": row_key, "EntityType": kind, **more}
-    await db.store.write(table, Operation(Verb.INSERT, row))
+    await insert_row(db, table, {"PartitionKey": part, "RowKey": row_key, "EntityType": kind, **more})
 
 
 async def stored(db: Database) -> dict[str, str]:
@@ -185,8 +184,8 @@ async def test_query_deletes_leave_marker_rows(db: Database) -> None:
 
 async def test_nobody_is_counted_in_a_marker_row(db: Database) -> None:
     """A write that would change what a marker row keeps is rejected."""
-    row = dict(await db.store.get("Staff", "red", "team"))
-    await db.store.write("Staff", Operation(Verb.REPLACE, {**row, "EntityType": "Team#_forward"}, row["odata.etag"]))
+    row = await db.store.get("Staff", "red", "team")
+    await replace_row(db, "Staff", {**row, "EntityType": "Team#_forward"})
     before = await stored(db)
 
     with pytest.raises(WrongKind, match="should be of kind 'Team', and is of 'Team#_forward'"):

@@ -15,11 +15,11 @@ import attrs
 import pytest
 
 from tableorm import connect
+from tests.commandline import COMMAND
 from tests.explorer.chromium import Page, open_page, wait_until
 from tests.explorer.models import fill
 from tests.torture import choose_rounds
 
-COMMAND = str(Path(sys.executable).with_name("tableorm"))
 ROOT = Path(__file__).parents[2]  # modules of the working directory are found
 
 

@@ -5,7 +5,8 @@ Tables as programs without a mapper have written them for years: 100 rows in eac
 import datetime as dt
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from typing import cast
 from uuid import UUID
 
 import attrs
@@ -60,15 +61,21 @@ class Layout:
 
     Args:
         table: Its name.
-        rows: Makes its rows.
+        make: Makes the row of a number.
         keys: Templates of the models that are right for it, without the names of fields.
         others: Tables beside it.
     """
 
     table: str
-    rows: Callable[[random.Random], Iterator[Row]]
+    make: Callable[[random.Random, int], Row]
     keys: set[tuple[str, str]]
     others: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> list[Row]:
+        """All of its rows."""
+        chance = random.Random(1)
+        return [self.make(chance, number) for number in range(ROWS)]
 
 
 def _guid(chance: random.Random) -> UUID:
@@ -79,107 +86,96 @@ def _moment(chance: random.Random) -> dt.datetime:
     return NOW - dt.timedelta(microseconds=chance.randrange(10**12))
 
 
-def tenant_events(chance: random.Random) -> Iterator[Row]:
+TENANTS = [_guid(random.Random(number)) for number in range(5)]
+DEPLOYMENT = _guid(random.Random(5)).hex
+BUCKET = cast("Format", make_format(str, "spread(24)"))
+
+
+def tenant_events(chance: random.Random, number: int) -> Row:
     """Tenant and region, the newest first; a level that some events lack."""
-    for number in range(ROWS):
-        tenant, region = chance.choice(["acme", "globex", "initech"]), chance.choice(["eu-west-1", "us-east-2"])
-        at = _moment(chance)
-        more = {"Level": chance.randrange(5)} if number % 3 else {}
-        row = f"{MAX_TICKS - ticks_from_datetime(at):019d}_{number % 1000:03d}"
-        yield make_row(f"{tenant}_{region}", row, Tenant=tenant, Region=region, At=at, Message=f"No. {number}", **more)
+    tenant, region = chance.choice(["acme", "globex", "initech"]), chance.choice(["eu-west-1", "us-east-2"])
+    at = _moment(chance)
+    more = {"Level": chance.randrange(5)} if number % 3 else {}
+    row = f"{MAX_TICKS - ticks_from_datetime(at):019d}_{number % 1000:03d}"
+    return make_row(f"{tenant}_{region}", row, Tenant=tenant, Region=region, At=at, Message=f"No. {number}", **more)
 
 
-def shop(chance: random.Random) -> Iterator[Row]:
+def shop(chance: random.Random, number: int) -> Row:
     """Two types, which a property names, and numbers with zeros."""
-    for number in range(ROWS):
-        town = chance.choice(["Lund", "Oslo", "Åbo"])
-        if number % 4:
-            yield make_row(town, f"{number:06d}", Type="order", Total=number / 2, Paid=bool(number % 2))
-        else:
-            yield make_row(town, f"{number:06d}", Type="customer", Name=f"C{number}", credit=Long(number * 9))
+    town = chance.choice(["Lund", "Oslo", "Åbo"])
+    if number % 4:
+        return make_row(town, f"{number:06d}", Type="order", Total=number / 2, Paid=bool(number % 2))
+    return make_row(town, f"{number:06d}", Type="customer", Name=f"C{number}", credit=Long(number * 9))
 
 
-def device_days(chance: random.Random) -> Iterator[Row]:
+def device_days(chance: random.Random, number: int) -> Row:
     """Date and device, the newest first by milliseconds; a number for each hour."""
-    for number in range(ROWS):
-        at = NOW - dt.timedelta(minutes=number * 37)
-        left = 9_999_999_999_999 - int(at.timestamp() * 1000)
-        hours = {f"H{hour:02d}": chance.random() for hour in range(24) if chance.random() < 0.7}
-        yield make_row(f"{at:%Y-%m-%d}_pump-{number % 7:02d}", f"{left:013d}", Battery=chance.randrange(100), **hours)
+    at = NOW - dt.timedelta(minutes=number * 37)
+    left = 9_999_999_999_999 - int(at.timestamp() * 1000)
+    hours = {f"H{hour:02d}": chance.random() for hour in range(24) if chance.random() < 0.7}
+    return make_row(f"{at:%Y-%m-%d}_pump-{number % 7:02d}", f"{left:013d}", Battery=chance.randrange(100), **hours)
 
 
-def documents(chance: random.Random) -> Iterator[Row]:
+def documents(chance: random.Random, number: int) -> Row:
     """GUIDs without dashes, in capitals for tenants; a Guid repeats one."""
-    tenants = [_guid(chance) for _ in range(5)]
-    for number in range(ROWS):
-        one = _guid(chance)
-        more = {"Body": bytes(chance.randbytes(20))} if number % 2 else {"Link": "a/b#c"}
-        yield make_row(chance.choice(tenants).hex.upper(), one.hex, Id=one, Size=Long(number * 2**33), **more)
+    one = _guid(chance)
+    more = {"Body": bytes(chance.randbytes(20))} if number % 2 else {"Link": "a/b#c"}
+    return make_row(chance.choice(TENANTS).hex.upper(), one.hex, Id=one, Size=Long(number * 2**33), **more)
 
 
-def compressed(chance: random.Random) -> Iterator[Row]:
+def compressed(chance: random.Random, number: int) -> Row:
     """Composite keys of few characters."""
-    for number in range(ROWS):
-        partition = f"C{number % 5}|{chance.choice(['EU', 'US'])};{chance.choice(['SE', 'NO', 'TX'])}"
-        row = f"P^{chance.choice(['AB', 'CD', 'XYZ'])}%{chance.getrandbits(28) | 0xA000000:08X}%{number % 2 == 0}"
-        yield make_row(partition, row, q=number, p=number / 4)
+    partition = f"C{number % 5}|{chance.choice(['EU', 'US'])};{chance.choice(['SE', 'NO', 'TX'])}"
+    row = f"P^{chance.choice(['AB', 'CD', 'XYZ'])}%{chance.getrandbits(28) | 0xA000000:08X}%{number % 2 == 0}"
+    return make_row(partition, row, q=number, p=number / 4)
 
 
-def grains(chance: random.Random) -> Iterator[Row]:
+def grains(chance: random.Random, number: int) -> Row:
     """State of Orleans: the reference of a grain is three numbers of 16 hexadecimal digits."""
-    for number in range(ROWS):
-        code = chance.choice([0x2D7A9C4B, 0x4F8E21A0])
-        own = f"{0:016x}{number + 1:016x}03ffffff{code:08x}"
-        name = "Shop.Grains.Cart" if code == 0x2D7A9C4B else "Shop.Grains.User"
-        yield make_row(f"shop_GrainReference={own}", name, StringData=f'{{"n":{number}}}')
+    code = chance.choice([0x2D7A9C4B, 0x4F8E21A0])
+    own = f"{0:016x}{number + 1:016x}03ffffff{code:08x}"
+    name = "Shop.Grains.Cart" if code == 0x2D7A9C4B else "Shop.Grains.User"
+    return make_row(f"shop_GrainReference={own}", name, StringData=f'{{"n":{number}}}')
 
 
-def diagnostics(chance: random.Random) -> Iterator[Row]:
+def diagnostics(chance: random.Random, number: int) -> Row:
     """Logs of Azure diagnostics: the minute in ticks; deployment, role, instance and a number."""
-    deployment = _guid(chance).hex
-    for number in range(ROWS):
-        at = NOW - dt.timedelta(seconds=number * 11)
-        minute = ticks_from_datetime(at.replace(second=0))
-        role = chance.choice(["WebRole", "WorkerRole"])
-        instance = f"{role}_IN_{number % 3}"
-        yield make_row(
-            f"{minute:019d}",
-            f"{deployment}___{role}___{instance}___{number:019d}",
-            EventTickCount=Long(ticks_from_datetime(at) + 7),
-            DeploymentId=deployment,
-            Role=role,
-            RoleInstance=instance,
-            Level=4,
-            Message=f"m{number}",
-        )
+    at = NOW - dt.timedelta(seconds=number * 11)
+    minute = ticks_from_datetime(at.replace(second=0))
+    role = chance.choice(["WebRole", "WorkerRole"])
+    instance = f"{role}_IN_{number % 3}"
+    return make_row(
+        f"{minute:019d}",
+        f"{DEPLOYMENT}___{role}___{instance}___{number:019d}",
+        EventTickCount=Long(ticks_from_datetime(at) + 7),
+        DeploymentId=DEPLOYMENT,
+        Role=role,
+        RoleInstance=instance,
+        Level=4,
+        Message=f"m{number}",
+    )
 
 
-def sessions(chance: random.Random) -> Iterator[Row]:
+def sessions(chance: random.Random, number: int) -> Row:
     """Sessions of users and their clicks, told by the properties alone."""
-    for number in range(ROWS):
-        user, at = f"{_guid(chance)}", int(_moment(chance).timestamp())
-        if number % 2:
-            yield make_row(user, f"{at}", Browser="x", Language="sv", Expires=_moment(chance))
-        else:
-            yield make_row(user, f"{at}-{number % 10}", Path=f"/{number}", Milliseconds=number, Referrer="")
+    user, at = f"{_guid(chance)}", int(_moment(chance).timestamp())
+    if number % 2:
+        return make_row(user, f"{at}", Browser="x", Language="sv", Expires=_moment(chance))
+    return make_row(user, f"{at}-{number % 10}", Path=f"/{number}", Milliseconds=number, Referrer="")
 
 
-def metrics(chance: random.Random) -> Iterator[Row]:
+def metrics(chance: random.Random, number: int) -> Row:
     """Measurements of a month, which has a table of its own; a day repeats a part of the moment."""
-    for number in range(ROWS):
-        at = NOW + dt.timedelta(hours=number * 7)
-        row = f"{at:%Y-%m-%dT%H:%M:%S}.{number:03d}Z"
-        yield make_row(f"pump{number % 3}", row, Day=f"{at:%Y-%m-%d}", Value=chance.random())
+    at = NOW + dt.timedelta(hours=number * 7)
+    row = f"{at:%Y-%m-%dT%H:%M:%S}.{number:03d}Z"
+    return make_row(f"pump{number % 3}", row, Day=f"{at:%Y-%m-%d}", Value=chance.random())
 
 
-def bucketed(chance: random.Random) -> Iterator[Row]:
+def bucketed(chance: random.Random, number: int) -> Row:
     """Buckets by the hash of the user, and by another hash, which is not known."""
-    bucket = make_format(str, "spread(24)")
-    assert isinstance(bucket, Format)
-    for number in range(ROWS):
-        user = f"user-{chance.randrange(30)}"
-        other = hashlib.md5(user.encode(), usedforsecurity=False).digest()[0] % 16
-        yield make_row(f"{bucket.to_text(user)}_{user}", f"{other:02d}_{number:04d}", User=user)
+    user = f"user-{chance.randrange(30)}"
+    other = hashlib.md5(user.encode(), usedforsecurity=False).digest()[0] % 16
+    return make_row(f"{BUCKET.to_text(user)}_{user}", f"{other:02d}_{number:04d}", User=user)
 
 
 LAYOUTS = [

@@ -5,7 +5,6 @@
 import asyncio
 import importlib.util
 import json
-import random
 import re
 import subprocess
 import sys
@@ -98,7 +97,7 @@ def keys_of(text: str) -> set[tuple[str, str]]:
 async def test_the_command(layout: Layout, tmp_path: Path) -> None:
     """The command prints a module whose models have the right keys, read all rows, and save them as they are."""
     url = f"local:{tmp_path / 'old.tables'}"
-    await fill(url, layout.table, [*layout.rows(random.Random(1))], layout.others)
+    await fill(url, layout.table, layout.rows, layout.others)
     done = await asyncio.to_thread(run_command, "inspect", url, layout.table)
 
     assert done.returncode == 0, done.stderr
@@ -115,7 +114,7 @@ def test_the_modules_are_typed(tmp_path: Path, checker: str) -> None:
     """Mypy and pyright, both strict, find nothing in the modules as they are printed."""
     for layout in LAYOUTS:
         tables = [layout.table, *layout.others]
-        text = propose(layout.table, [*layout.rows(random.Random(1))], tables=tables).text
+        text = propose(layout.table, layout.rows, tables=tables).text
         (tmp_path / f"models_{layout.table.lower()}.py").write_text(text, encoding="utf-8")
     config = {
         "include": ["."],

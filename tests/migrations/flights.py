@@ -9,6 +9,7 @@ from typing import Any
 from tableorm import Database, Entity, Index, Int32, Mapped, field
 
 DAY = dt.date(2024, 1, 1)
+ORIGINS = ("EWR", "JFK", "LGA")
 ROW_KEY = "{day:%Y-%m-%d}_{number:06d}"
 
 
@@ -29,10 +30,21 @@ class TailFlight(Entity, abstract=True, partition_key="{tail}", row_key=ROW_KEY)
     by_origin = Index(row_key="origin_{origin}_" + ROW_KEY)
 
 
+def other_fields(flight: Flight | TailFlight) -> dict[str, Any]:
+    """Return the fields of a flight in the other model. Where one has no tail, the tail of the other is "unknown"."""
+    tail = {None: "unknown", "unknown": None}.get(flight.tail, flight.tail)
+    return {"tail": tail, **{name: getattr(flight, name) for name in ("day", "number", "origin", "seats")}}
+
+
+def old_keys(tail: str, **others: Any) -> list[dict[str, Any]]:
+    """Return the keys that a flight may have by where it starts."""
+    return [{"origin": origin, **others} for origin in ORIGINS]
+
+
 def flights(model: type[Flight], count: int) -> list[Flight]:
     return [
         model(
-            origin=("EWR", "JFK", "LGA")[number % 3],
+            origin=ORIGINS[number % 3],
             day=DAY + dt.timedelta(days=number // 7),
             number=number,
             tail=None if number % 11 == 0 else f"N{number % 5}",

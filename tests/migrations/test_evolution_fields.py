@@ -328,7 +328,8 @@ async def knows_more_values(old: Program, new: Program) -> None:
 KEYS = Encryption(KeyRing({"k": bytes(32)}, wrap_with="k"))
 PAST = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 
-TEXT, ONE = {"more": "x"}, {"more": 1}
+TEXT, ONE, LARGE, NONE = {"more": "x"}, {"more": 1}, {"more": 2**40}, {"more": None}
+FIRST, RED, GREEN = {"more": Rank.FIRST}, {"more": Colour.RED}, {"more": ColourNow.GREEN}
 CASES = {
     "optional": Case(("field-added",), Item, Optional, both_work, new_values=TEXT),
     "default": Case(("field-added",), Item, Defaulted, both_work, new_values=TEXT),
@@ -342,12 +343,7 @@ CASES = {
     "renamed": Case(("field-renamed",), Required, Renamed, both_work, old_values=TEXT, new_values={"other": "x"}),
     "property renamed": Case(("property-renamed",), Required, PropertyRenamed, new_reads_no_old, TEXT, TEXT),
     "property renamed, upgraded": Case(
-        ("version-raised", "property-renamed-upgraded"),
-        Required,
-        PropertyRenamedTwo,
-        upgraded_away,
-        TEXT,
-        TEXT,
+        ("version-raised", "property-renamed-upgraded"), Required, PropertyRenamedTwo, upgraded_away, TEXT, TEXT
     ),
     "renamed with its property": Case(
         ("field-replaced",), Defaulted, Replaced, leaves_the_value_in_extra, TEXT, {"other": "y"}
@@ -373,60 +369,29 @@ CASES = {
     "type": Case(("type-changed",), Required, Number, new_reads_no_old, TEXT, ONE),
     "type, upgraded": Case(("version-raised", "type-changed"), Required, NumberTwo, upgraded_away, {"more": "7"}, ONE),
     "Int64 to Double": Case(("type-changed",), Number, Fraction, new_reads_no_old, ONE, {"more": 1.5}),
-    "Int64 to Int32": Case(("type-changed",), Number, Small, new_reads_no_old, {"more": 2**40}, ONE),
-    "Int32 to Int64": Case(("int-widened",), Small, Number, old_reads_no_new, ONE, {"more": 2**40}),
-    "Int32 to an enum of Int64": Case(
-        ("type-changed",), Small, WideRank, new_reads_no_old, {"more": 2}, {"more": Rank(1)}
-    ),
-    "an enum of Int64 to Int32": Case(
-        ("type-changed",), WideRank, SmallRank, new_reads_no_old, {"more": Rank(1)}, {"more": Rank(1)}
-    ),
+    "Int64 to Int32": Case(("type-changed",), Number, Small, new_reads_no_old, LARGE, ONE),
+    "Int32 to Int64": Case(("int-widened",), Small, Number, old_reads_no_new, ONE, LARGE),
+    "Int32 to an enum of Int64": Case(("type-changed",), Small, WideRank, new_reads_no_old, {"more": 2}, FIRST),
+    "an enum of Int64 to Int32": Case(("type-changed",), WideRank, SmallRank, new_reads_no_old, FIRST, FIRST),
     "chunked": Case(("made-long",), Listing, LongListing, old_reads_no_new, {"more": ["x"]}, {"more": ["y" * 40_000]}),
     "not chunked": Case(
         ("form-changed",), LongListing, Listing, new_reads_no_old, {"more": ["y" * 40_000]}, {"more": ["x"]}
     ),
     "compressed": Case(("form-changed",), LongScan, PackedScan, new_reads_no_old, {"more": b"x"}, {"more": b"x"}),
-    "an enum of Int32 to Int64": Case(
-        ("int-widened",), SmallRank, WideRank, old_reads_no_new, {"more": Rank(1)}, {"more": Rank(1)}
-    ),
-    "enum to text": Case(
-        ("enum-widened",), Painted, Required, old_reads_no_new, {"more": Colour.RED}, {"more": "pink"}
-    ),
-    "text to enum": Case(("type-changed",), Required, Painted, new_reads_no_old, TEXT, {"more": Colour.RED}),
-    "enum with more": Case(
-        ("enum-value-added",), Painted, PaintedNow, knows_more_values, {"more": Colour.RED}, {"more": ColourNow.GREEN}
-    ),
-    "enum with less": Case(
-        ("enum-value-removed",),
-        PaintedNow,
-        Painted,
-        new_reads_no_old,
-        {"more": ColourNow.GREEN},
-        {"more": Colour.RED},
-    ),
+    "an enum of Int32 to Int64": Case(("int-widened",), SmallRank, WideRank, old_reads_no_new, FIRST, FIRST),
+    "enum to text": Case(("enum-widened",), Painted, Required, old_reads_no_new, RED, {"more": "pink"}),
+    "text to enum": Case(("type-changed",), Required, Painted, new_reads_no_old, TEXT, RED),
+    "enum with more": Case(("enum-value-added",), Painted, PaintedNow, knows_more_values, RED, GREEN),
+    "enum with less": Case(("enum-value-removed",), PaintedNow, Painted, new_reads_no_old, GREEN, RED),
     "enum with less, upgraded": Case(
-        ("version-raised", "required-upgraded"),
-        PaintedNow,
-        PaintedTwo,
-        upgraded,
-        {"more": ColourNow.GREEN},
-        {"more": Colour.RED},
+        ("version-raised", "required-upgraded"), PaintedNow, PaintedTwo, upgraded, GREEN, RED
     ),
-    "made optional": Case(
-        ("made-optional", "default-added"), Required, Optional, old_reads_no_new, TEXT, {"more": None}
-    ),
+    "made optional": Case(("made-optional", "default-added"), Required, Optional, old_reads_no_new, TEXT, NONE),
     "made optional beside a default": Case(("made-optional",), Defaulted, Optional, reads_a_default, {}, {}),
-    "made required": Case(
-        ("made-required", "default-removed"), Optional, Required, new_reads_no_old, {"more": None}, TEXT
-    ),
+    "made required": Case(("made-required", "default-removed"), Optional, Required, new_reads_no_old, NONE, TEXT),
     "made required with a default": Case(("made-required",), Optional, Defaulted, a_none_is_lost, {}, {}),
     "made required, upgraded": Case(
-        ("version-raised", "required-upgraded", "required-upgraded"),
-        Optional,
-        RequiredTwo,
-        upgraded,
-        {"more": None},
-        TEXT,
+        ("version-raised", "required-upgraded", "required-upgraded"), Optional, RequiredTwo, upgraded, NONE, TEXT
     ),
     "no default": Case(("default-removed",), Defaulted, Required, misses_what_is_older, {}, TEXT),
     "a default": Case(("default-added",), Required, Defaulted, both_work, TEXT, TEXT),

@@ -156,27 +156,28 @@ class Counted(Base, kind="Item"):
     counted = Count(lambda: Total.items, group="{group}")
 
 
-class Summed(Base, kind="Item"):
+class OfSize(Base, abstract=True):
     size: Mapped[int] = field(default=1)
 
+
+class Summed(OfSize, kind="Item"):
     counted = Sum("size", lambda: Total.ids, group="{group}")
 
 
-class SummedOtherwise(Base, kind="Item"):
-    size: Mapped[int] = field(default=1)
-
+class SummedOtherwise(OfSize, kind="Item"):
     counted = Sum("size", lambda: Total.items, group="{group}")
 
 
-class Tracked(Base, kind="Item", tracked=True):
+class WithText(Base, abstract=True):
     other: Mapped[int | None] = field(default=None)
     text: Mapped[str | None] = field(default=None, maintained=True)
 
 
-class Holding(Base, kind="Item", tracked=True):
-    other: Mapped[int | None] = field(default=None)
-    text: Mapped[str | None] = field(default=None, maintained=True)
+class Tracked(WithText, kind="Item", tracked=True):
+    pass
 
+
+class Holding(WithText, kind="Item", tracked=True):
     copied = Embedded(lambda: Note, {"text": "text"}, group="{group}", id="{other}")
 
 

@@ -25,7 +25,7 @@ from tableorm import (
 from tableorm.jobs import plan
 from tableorm_migrations import finalize_rekey, run_rekey, verify_rekey
 from tests.migrations.conftest import in_memory
-from tests.migrations.flights import DAY, Flight, TailFlight, expected_rows, fill, flights, rows_of
+from tests.migrations.flights import DAY, Flight, TailFlight, expected_rows, fill, flights, other_fields, rows_of
 
 
 class Trip(Flight, table="RekeyTrips"):
@@ -37,7 +37,7 @@ class TailTrip(TailFlight, table="RekeyTails"):
 
 
 def to_tail(trip: Trip) -> TailTrip:
-    return TailTrip(tail=trip.tail or "unknown", day=trip.day, number=trip.number, origin=trip.origin, seats=trip.seats)
+    return TailTrip(**other_fields(trip))
 
 
 async def copy(db: Database) -> RunReport:

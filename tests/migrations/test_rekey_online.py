@@ -35,16 +35,22 @@ from tableorm_migrations import (
 )
 from tableorm_migrations.rekey import online, phases
 from tests.migrations.conftest import in_memory
-from tests.migrations.flights import DAY, Flight, TailFlight, expected_rows, fill, flights, rows_of
+from tests.migrations.flights import (
+    DAY,
+    Flight,
+    TailFlight,
+    expected_rows,
+    fill,
+    flights,
+    old_keys,
+    other_fields,
+    rows_of,
+)
 from tests.rows import delete_row, insert_row, merge_row, put_row, replace_row
 
 
 class Leg(Flight, table="OnlineLegs", tracked=True):
     pass
-
-
-def leg_keys(tail: str, **others: Any) -> list[dict[str, Any]]:
-    return [{"origin": origin, **others} for origin in ("EWR", "JFK", "LGA")]
 
 
 class TailLeg(
@@ -53,20 +59,15 @@ class TailLeg(
     tracked=True,
     moved_from=MovedFrom(
         Leg,
-        to_new=lambda leg: TailLeg(
-            tail=leg.tail or "unknown", day=leg.day, number=leg.number, origin=leg.origin, seats=leg.seats
-        ),
-        to_old=lambda leg: Leg(
-            tail=None if leg.tail == "unknown" else leg.tail,
-            day=leg.day,
-            number=leg.number,
-            origin=leg.origin,
-            seats=leg.seats,
-        ),
-        old_keys=leg_keys,
+        to_new=lambda leg: TailLeg(**other_fields(leg)),
+        to_old=lambda leg: Leg(**other_fields(leg)),
+        old_keys=old_keys,
     ),
 ):
     pass
+
+
+TAIL_LEG = TailLeg.key(tail="N1", day=DAY, number=1)
 
 
 @pytest.fixture(autouse=True)
@@ -75,10 +76,14 @@ def known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)
 
 
+async def move(db: Database) -> RunReport:
+    return await run_move(db, TailLeg, no_blind_writers=True)
+
+
 async def move_legs(db: Database, count: int) -> RunReport:
     """Insert so many, and move them to their newer keys."""
     await fill(db, Leg, count)
-    return await run_move(db, TailLeg, no_blind_writers=True)
+    return await move(db)
 
 
 async def seal(db: Database, **options: Any) -> RunReport:
@@ -90,7 +95,7 @@ async def test_each_phase_in_turn(db: Database) -> None:
     await fill(db, Leg, 120)
 
     seen = [await rekey_phase(db, TailLeg)]
-    moved = await run_move(db, TailLeg, no_blind_writers=True)
+    moved = await move(db)
     seen.append(await rekey_phase(db, TailLeg))
     verified = await verify_move(db, TailLeg)
     forwards = len(await rows_of(db, "OnlineLegs"))
@@ -131,7 +136,7 @@ async def test_gates_and_phases_are_checked(db: Database) -> None:
         await run_move(db, TailLeg)
     with pytest.raises(NotSupported, match="in phase 'expand', and this is for 'move'; run_move"):
         await seal(db)
-    await run_move(db, TailLeg, no_blind_writers=True)
+    await move(db)
     with pytest.raises(NotSupported, match="pass no_old_programs=True"):
         await seal_move(db, TailLeg)
     with pytest.raises(NotSupported, match=r"run verify_move\(\)"):
@@ -150,7 +155,7 @@ async def test_gates_and_phases_are_checked(db: Database) -> None:
 async def test_what_was_written_meanwhile(db: Database) -> None:
     """Entities that were changed, deleted and inserted through the newer model are no differences, and stay so."""
     await move_legs(db, 30)
-    leg = await db.get(TailLeg, tail="N1", day=DAY, number=1)
+    leg = await db.get(TAIL_LEG)
     leg.seats = 7
     await db.save(leg)
     await db.delete(await db.get(TailLeg, tail="N2", day=DAY, number=2))
@@ -194,7 +199,7 @@ async def test_what_was_verified_before_going_back(db: Database) -> None:
     await move_legs(db, 10)
     assert (await verify_move(db, TailLeg)).complete
     await roll_back_move(db, TailLeg)
-    await run_move(db, TailLeg, no_blind_writers=True)
+    await move(db)
 
     with pytest.raises(NotSupported, match="nothing was verified since the move began"):
         await seal(db)
@@ -249,7 +254,7 @@ async def test_reports_tell_of_no_transactions_that_there_were_not(db: Database)
     """What was written by itself is no operation of a transaction; nouns agree with their numbers."""
     await fill(db, Leg, 1)
     plan = await plan_rekey(db, Leg, TailLeg, online=True, full=True)
-    moved = await run_move(db, TailLeg, no_blind_writers=True)
+    moved = await move(db)
     back = await roll_back_move(db, TailLeg)
     assert "1 entity, which becomes 1\n" in str(plan)
     assert [str(each).partition(": ")[2].partition("; ")[0] for each in (moved, back)] == [
@@ -258,7 +263,7 @@ async def test_reports_tell_of_no_transactions_that_there_were_not(db: Database)
 
     for number in (1, 2):
         await db.insert(Leg(origin="EWR", day=DAY, number=number, tail="N1"))
-    moved = await run_move(db, TailLeg, no_blind_writers=True)
+    moved = await move(db)
     assert dict(moved.others) == {"transactions": 3, "operations in these": 7}
     assert ": 3 entities read, 3 written, 3 transactions, 7 operations in these; done" in str(moved)
 
@@ -269,7 +274,7 @@ async def test_reports_tell_of_no_transactions_that_there_were_not(db: Database)
 async def test_the_way_out_after_a_forbidden_write(db: Database, keep: str, way: str) -> None:
     """If a write without an ETag puts an entity at an older key again, each call says to delete one of the two."""
     await move_legs(db, 3)
-    leg = await db.get(TailLeg, tail="N1", day=DAY, number=1)
+    leg = await db.get(TAIL_LEG)
     leg.seats = 7
     await db.save(leg)
     keys = {"PartitionKey": "JFK", "RowKey": "2024-01-01_000001"}
@@ -294,7 +299,7 @@ async def test_the_way_out_after_a_forbidden_write(db: Database, keep: str, way:
     if keep == "newer":
         await db.delete(await db.get(Leg, origin="JFK", day=DAY, number=1))
     else:
-        await db.delete(await db.get(TailLeg, tail="N1", day=DAY, number=1))
+        await db.delete(await db.get(TAIL_LEG))
     if way == "back":
         assert (await roll_back_move(db, TailLeg)).complete
         assert (await db.get(Leg, origin="JFK", day=DAY, number=1)).seats == (7 if keep == "newer" else 9)
@@ -302,7 +307,7 @@ async def test_the_way_out_after_a_forbidden_write(db: Database, keep: str, way:
     assert (await run_move(db, TailLeg)).complete
     assert (await verify_move(db, TailLeg)).complete
     assert (await seal(db)).complete
-    assert (await db.get(TailLeg, tail="N1", day=DAY, number=1)).seats == (7 if keep == "newer" else 9)
+    assert (await db.get(TAIL_LEG)).seats == (7 if keep == "newer" else 9)
 
 
 class Tag(

@@ -18,7 +18,7 @@ from tableorm_migrations.rekey import phases
 from tests.faults import FaultyStore
 from tests.migrations.conftest import in_memory
 from tests.migrations.flights import DAY, fill
-from tests.migrations.test_rekey_online import Leg, TailLeg, known_at_once, move_legs, seal
+from tests.migrations.test_rekey_online import Leg, TailLeg, known_at_once, move, move_legs, seal
 from tests.rows import insert_row
 
 __all__ = ["known_at_once"]
@@ -124,7 +124,7 @@ async def test_a_move_that_finds_more_each_time(db: Database) -> None:
     await fill(db, Leg, 10)
     connection_of(db).wrap_store(InsertingStore)
 
-    report = await run_move(db, TailLeg, no_blind_writers=True)
+    report = await move(db)
 
     assert (report.complete, report.failed) == (False, 1)
     assert report.written > 10

@@ -56,23 +56,23 @@ SHORT = 0.002  # so that a range is stored between its pages; and now and then i
 Run = Callable[..., Awaitable[RunReport]]
 
 
-async def rewrite_all(db: Database, lease: float = LEASE) -> RunReport:
+async def rewrite_all(db: Database, lease: float) -> RunReport:
     return await rewrite(db, Account, name="cents", parallel=3, lease=lease)
 
 
-async def build(db: Database, lease: float = LEASE) -> RunReport:
+async def build(db: Database, lease: float) -> RunReport:
     return await db.build_index(Clerk.by_desk, name="desks", no_older_writers=True, parallel=3, lease=lease)
 
 
-async def build_list(db: Database, lease: float = LEASE) -> RunReport:
+async def build_list(db: Database, lease: float) -> RunReport:
     return await db.build_index(Clerk.at_desk, name="at desks", no_older_writers=True, parallel=3, lease=lease)
 
 
-async def build_elsewhere(db: Database, lease: float = LEASE) -> RunReport:
+async def build_elsewhere(db: Database, lease: float) -> RunReport:
     return await db.build_index(Agent.by_desk, name="elsewhere", no_older_writers=True, parallel=3, lease=lease)
 
 
-async def build_list_elsewhere(db: Database, lease: float = LEASE) -> RunReport:
+async def build_list_elsewhere(db: Database, lease: float) -> RunReport:
     return await db.build_index(Agent.at_desk, name="lists", no_older_writers=True, parallel=3, lease=lease)
 
 
@@ -92,17 +92,17 @@ async def report_of(db: Database, name: str) -> RunReport:
     return next(run for run in await db.runs() if run.name == name)
 
 
-async def sweep(db: Database, lease: float = LEASE) -> RunReport:
+async def sweep(db: Database, lease: float) -> RunReport:
     await db.sweep(Pass, name="sweep", parallel=3, lease=lease)
     return await report_of(db, "sweep")
 
 
-async def repair(db: Database, lease: float = LEASE) -> RunReport:
+async def repair(db: Database, lease: float) -> RunReport:
     await db.audit(Agent, name="repair", repair=True, parallel=3, lease=lease)
     return await report_of(db, "repair")
 
 
-async def compare(db: Database, lease: float = LEASE) -> RunReport:
+async def compare(db: Database, lease: float) -> RunReport:
     async with connected(MemoryStore()) as other:
         await open_accounts(other, COUNT)
         await issue_passes(other)
@@ -136,7 +136,7 @@ async def prepare(journal: Path, run: Run | None = None) -> TableStore:
         await schedule(db, COUNT)
         await issue_passes(db)
         for earlier in EARLIER.get(run, ()):
-            assert (await earlier(db)).state == "done"
+            assert (await earlier(db, LEASE)).state == "done"
     return store
 
 
@@ -229,7 +229,7 @@ async def count_writes(run: Run, journal: Path) -> int:
     if run not in WRITES:
         network = FaultyStore(await prepare(journal, run))
         async with connected(network) as db:
-            await run(db)
+            await run(db, LEASE)
         WRITES[run] = len(network.sent)
         assert WRITES[run] > 10
     return WRITES[run]

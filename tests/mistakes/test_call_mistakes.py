@@ -159,7 +159,7 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda db: db.select(Order).where("a eq 1").all(), "'a eq 1' is not a condition; compare a field of the class"),
     (lambda db: db.select(Order).limit(-1).all(), r"limit\(-1\) is rejected: give a number of entities from 0"),
     (lambda db: db.select(Order).only("note").all(), r"only\('note'\) is rejected: .* as in only\(Order.note\)"),
-    (lambda db: db.select(Order).page(0), r"page\(size=0\) is rejected: give a number of entities from 1 to 1000"),
+    (lambda db: db.select(Order).page(0), r"page\(size=0\) is rejected: give an int from 1 to 1000"),
     (
         lambda db: db.select(Order).where(Order.shop == "a").page(5, "x"),
         "'x' is not a cursor; pass Page.cursor unchanged",
@@ -168,7 +168,7 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda db: db.explain_write(["save"], order()), r"explain_write\(\['save'\]\) is unknown; use insert, save"),
     (lambda db: db.explain_write("save", order(), only=["note"]), r"only=...\) is rejected: save takes nothing beside"),
     (lambda db: db.audit("Orders"), "'Orders' is not a model"),
-    (lambda db: db.audit(order()), r"Order\(shop='a'.* is an entity, and not a model; give its class, Order"),
+    (lambda db: db.audit(order()), r"Order\(shop='a'.* is an entity, not a model; give its class, Order"),
     (
         lambda db: db.audit(Order, on_progress=5),
         r"audit\(on_progress=5\) is rejected: give a plain function, which is not awaited",
@@ -200,12 +200,15 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
         r"Ticket.partition_key: .* needs a UUID, got '00.*01' \(str\); give UUID\(text\) \(field 'id'\)",
     ),
     (lambda db: db.insert(ticket(seller=str(ID))), r"Ticket.seller: '00.*01' is a str, not a UUID; give UUID\(text\)"),
-    (read_page, "a page cannot be read by for: its entities are page.items"),
+    (read_page, "a page can't be iterated; use page.items"),
     (
         lambda db: db.changes(Ticket, id=ID),
         r"<changes\(Ticket\) of partition '00.*01'> cannot be awaited; write async for change in changes",
     ),
-    (lambda db: list(db.changes(Ticket, id=ID)), "cannot be read by for; write async for change in changes"),
+    (
+        lambda db: list(db.changes(Ticket, id=ID)),
+        "can't be used in a plain for loop; write async for change in changes",
+    ),
 ]
 
 

@@ -65,8 +65,8 @@ KEYWORDS: list[tuple[dict[str, Any], str]] = [
         {"partition_key": "{shop:06d}"},
         r"does not know the format '06d' of a str; there are 'lower', and such as 'desc\(26\)'",
     ),
-    ({"kind": "a:b"}, r"Wrong: kind='a:b' is rejected: it must be text that is not empty and holds no ':' or '#'"),
-    ({"version": 0}, r"Wrong: version=0 is rejected: versions count from 1"),
+    ({"kind": "a:b"}, r"Wrong: kind='a:b' is rejected: give a string that isn't empty and doesn't contain ':' or '#'"),
+    ({"version": 0}, r"Wrong: version=0 is rejected: give an int from 1"),
     ({"discriminator": "type"}, r"Wrong: discriminator='type' is unknown; use 'property', 'row_key', 'partition_key'"),
     ({"naming": "camel"}, r"Wrong: naming='camel' is unknown; use 'as_written', 'pascal' or a function"),
     ({"abstract": "yes"}, r"Wrong: abstract='yes' is rejected: give True or False"),
@@ -110,7 +110,7 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
         {"kind": "Order"},
         r"Wrong.kind is rejected: every entity has an attribute 'kind'; write class Wrong\(Entity, kind=...\)",
     ),
-    ({"extra": {}}, r"Wrong.extra is rejected: every entity has an attribute 'extra'; call it otherwise"),
+    ({"extra": {}}, r"Wrong.extra is rejected: every entity has an attribute 'extra'; rename it"),
     ({"_total": (Mapped[int], ...)}, r"Wrong._total: a field name must be a public identifier other than self"),
     (
         {"total": (Mapped[int], field(name="a b"))},
@@ -121,7 +121,7 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
         r"Wrong: 'one' and 'two' are both stored as 'x'",
     ),
     ({"total": (Mapped[int], field(maintained=True))}, r"needs a default: field\(default=0, maintained=True\)"),
-    ({"number": (Mapped[int], field(on_write=int))}, r"Wrong.number is part of the key, which no write can fill"),
+    ({"number": (Mapped[int], field(on_write=int))}, r"Wrong.number is part of the key, so a write can't fill it"),
     ({"by_shop": Index}, r"Wrong.by_shop is the class Index; write Index\(...\)"),
     (
         {"listed": IndexList(row_key="list_{nmae}")},
@@ -240,7 +240,7 @@ ENTITIES: list[tuple[Any, str]] = [
     (lambda: ANY(shop="a"), r"Order needs 'number'; give number=..., or declare the field with a default"),
     (
         lambda: ANY(shop="a", numbr=1),
-        r"Order has no field 'numbr', which was given as 1; did you mean 'number'\? the fields are",
+        r"Order has no field 'numbr' \(got 1\); did you mean 'number'\? the fields are",
     ),
     (
         lambda: setattr(order(), "etag", "x"),

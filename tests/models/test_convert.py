@@ -236,7 +236,7 @@ def test_numbers_that_json_text_does_not_keep(value: object) -> None:
     (fault,) = caught.value.faults
     assert fault.path == ("weights", 0, "grams")
     assert fault.problem == "is rejected: JSON text keeps neither NaN nor infinite floats; give a finite number"
-    with pytest.raises(ValueError, match="has something in it that JSON text does not keep, such as NaN"):
+    with pytest.raises(ValueError, match="contains something that JSON does not preserve, such as NaN"):
         Parcel.__schema__.fields["weights"].type.encode([Weight(Decimal(str(value)))])
 
 

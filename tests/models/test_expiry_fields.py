@@ -32,7 +32,7 @@ def test_a_field_that_is_no_expiry() -> None:
             id: Mapped[str]
             expires: Mapped[dt.datetime] = field(expiry=True)
 
-    with refused("Kept.expires = field(expiry=True) is rejected: other entities keep it"):
+    with refused("Kept.expires = field(expiry=True) is rejected: writes of other entities maintain it"):
 
         class Kept(Entity, row_key="kept", **keys):  # pyright: ignore[reportUnusedClass]
             id: Mapped[str]

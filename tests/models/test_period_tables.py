@@ -64,7 +64,7 @@ def test_a_key_of_another_period_is_refused() -> None:
     for table in ("NamedVisits20240102", "Visits", "NamedVisits"):
         with pytest.raises(ModelError, match="Visit is in table NamedVisits20240101"):
             Key(Visit, table, key.partition_key, key.row_key)
-    with pytest.raises(EncodeError, match="tells no table of 'NamedVisits"):
+    with pytest.raises(EncodeError, match="determines no table of 'NamedVisits"):
         Visit.key_of("a", "other")
 
 

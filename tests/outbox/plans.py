@@ -5,10 +5,11 @@ A new plan is a function and a line of `PLANS`; all tests of recovery then try i
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import attrs
 
-from tableorm import Blob, Database
+from tableorm import Blob, Database, Key
 from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import BLOB_FIELDS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
@@ -29,7 +30,24 @@ MEMBER = Member.key(town="Bern", id=1)
 PERSON = Person.key(team="red", id=1)
 
 
+FORMER = Former.key(year=2025, team="red", id=1)
+
+
+PASSENGER = Passenger.key(port="Genoa", id=1)
+
+
+SHIP = Ship.key(name="Argo")
+
+
 Step = Callable[[Database], Awaitable[object]]
+
+
+async def save_with(db: Database, key: Key[Any], **values: object) -> None:
+    """Save an entity with other values."""
+    entity = await db.get(key)
+    for name, value in values.items():
+        setattr(entity, name, value)
+    await db.save(entity)
 
 
 async def insert(db: Database) -> None:
@@ -37,16 +55,12 @@ async def insert(db: Database) -> None:
 
 
 async def change(db: Database) -> None:
-    person = await db.get(PERSON)
-    person.name, person.city = "Anna", "Rome"
-    await db.save(person)
+    await save_with(db, PERSON, name="Anna", city="Rome")
 
 
 async def touch(db: Database) -> None:
     """Change what an entry holds, and leave it where it is."""
-    person = await db.get(PERSON)
-    person.name = ""
-    await db.save(person)
+    await save_with(db, PERSON, name="")
 
 
 async def upsert(db: Database) -> None:
@@ -105,13 +119,11 @@ async def insert_former(db: Database) -> None:
 
 
 async def change_former(db: Database) -> None:
-    former = await db.get(Former, year=2025, team="red", id=1)
-    former.city = "Rome"
-    await db.save(former)
+    await save_with(db, FORMER, city="Rome")
 
 
 async def delete_former(db: Database) -> None:
-    await db.delete(await db.get(Former, year=2025, team="red", id=1))
+    await db.delete(await db.get(FORMER))
 
 
 async def join(db: Database) -> None:
@@ -119,9 +131,7 @@ async def join(db: Database) -> None:
 
 
 async def change_address(db: Database) -> None:
-    member = await db.get(MEMBER)
-    member.email = "b@x"
-    await db.save(member)
+    await save_with(db, MEMBER, email="b@x")
 
 
 async def leave(db: Database) -> None:
@@ -161,9 +171,7 @@ async def hang(db: Database) -> None:
 
 
 async def paint_over(db: Database) -> None:
-    portrait = await db.get(PORTRAIT)
-    portrait.title, portrait.picture = "Anna", Blob(b"second", "image/png")
-    await db.save(portrait)
+    await save_with(db, PORTRAIT, title="Anna", picture=Blob(b"second", "image/png"))
 
 
 async def repaint_together(db: Database) -> None:
@@ -201,9 +209,7 @@ async def hang_elsewhere(db: Database) -> None:
 
 async def paint_over_elsewhere(db: Database) -> None:
     """Drop a picture in another partition than that of its row."""
-    portrait = await db.get(Portrait, hall="west", id=1)
-    portrait.picture = Blob(b"sixth")
-    await db.save(portrait)
+    await save_with(db, Portrait.key(hall="west", id=1), picture=Blob(b"sixth"))
 
 
 async def welcome(db: Database) -> None:
@@ -238,9 +244,7 @@ async def enlist_one(db: Database) -> None:
 
 
 async def change_ship(db: Database) -> None:
-    sailor = await db.get(SAILOR)
-    sailor.ship = "Bounty"
-    await db.save(sailor)
+    await save_with(db, SAILOR, ship="Bounty")
 
 
 async def raise_wages(db: Database) -> None:
@@ -279,27 +283,23 @@ async def insert_ship(db: Database) -> None:
 
 
 async def change_flag(db: Database) -> None:
-    ship = await db.get(Ship, name="Argo")
-    ship.flag = "black"
-    await db.save(ship)
+    await save_with(db, SHIP, flag="black")
 
 
 async def transfer(db: Database) -> None:
-    passenger = await db.get(Passenger, port="Genoa", id=1)
-    passenger.ship = "Bounty"
-    await db.save(passenger)
+    await save_with(db, PASSENGER, ship="Bounty")
 
 
 async def scrap(db: Database) -> None:
-    await db.delete(await db.get(Ship, name="Argo"))
+    await db.delete(await db.get(SHIP))
 
 
 async def disembark(db: Database) -> None:
-    await db.delete(await db.get(Passenger, port="Genoa", id=1))
+    await db.delete(await db.get(PASSENGER))
 
 
 async def move_passenger(db: Database) -> None:
-    await db.move(await db.get(Passenger, port="Genoa", id=1), port="Malta")
+    await db.move(await db.get(PASSENGER), port="Malta")
 
 
 async def open_harbour(db: Database) -> None:

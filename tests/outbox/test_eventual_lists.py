@@ -32,9 +32,9 @@ HEAD = "player_" + "of_a_long_key_" * 28
 
 
 class Member(Entity, partition_key="{team}", row_key=HEAD + "{id:03d}", abstract=True):
-    team: Mapped[str]
+    team: Mapped[str] = field(default="red")
     id: Mapped[int]
-    city: Mapped[str | None]
+    city: Mapped[str | None] = field(default="Oslo")
     name: Mapped[str] = field(default="")
 
 
@@ -89,8 +89,8 @@ async def living(store: TableStore, model: Model) -> set[tuple[str, str, str]]:
 
 async def test_the_requests_of_a_write_and_of_a_lookup(db: Database) -> None:
     """The list is read and written once for each write that concerns it; a lookup reads it, and each entity."""
-    await db.insert(Player(team="red", id=1, city="Oslo"))
-    ben = Player(team="red", id=2, city="Oslo")
+    await db.insert(Player(id=1))
+    ben = Player(id=2)
     with db.observe() as seen:
         await db.insert(ben)
     assert [request.operation for request in seen.requests][:6] == [
@@ -111,7 +111,7 @@ async def test_the_requests_of_a_write_and_of_a_lookup(db: Database) -> None:
 async def test_a_list_is_divided(db: Database) -> None:
     """Rows that would be too large are divided, and every entity is found, and taken out again."""
     for number in range(40):
-        await db.insert(Player(team=f"team{number % 3}", id=number, city="Oslo"))
+        await db.insert(Player(team=f"team{number % 3}", id=number))
     rows = await everything(db.store, "ListedCities")
     assert len(rows) > 8
     assert set(await listed(db, Player)) == await living(db.store, Player)
@@ -153,7 +153,7 @@ async def list_row_of(db: Database, members: Sequence[str]) -> None:
 async def test_what_a_list_names_besides_is_not_returned(db: Database, model: Model) -> None:
     """An entity that is gone, in another city, or of another kind is no result, whatever the list says."""
     for number, city in ((1, "Oslo"), (2, "Rome"), (3, None)):
-        await db.insert(model(team="red", id=number, city=city))
+        await db.insert(model(id=number, city=city))
     await store_row(db, model, 5, EntityType="Robot")
     await name_in_list(db, model, 1, 2, 3, 4, 5)
     assert [each.id for each in await in_city(db, model, "Oslo")] == [1]
@@ -164,7 +164,7 @@ async def test_a_damaged_row_of_a_list(db: Database) -> None:
     await list_row_of(db, ["red"])
     with pytest.raises(DecodeError, match="'red' in it does not name an entity; delete the row"):
         await db.lookup(Player.in_city, city="Oslo")
-    await db.insert(Player(team="red", id=1, city="Oslo"))
+    await db.insert(Player(id=1))
     assert await db.exists(Player, team="red", id=1)
 
 
@@ -172,7 +172,7 @@ async def test_a_row_of_another_kind_at_the_key_of_a_list(db: Database) -> None:
     """It is never overwritten."""
     row = {"PartitionKey": "Oslo", "RowKey": "players~", "EntityType": "Robot"}
     await insert_row(db, "ListedCities", row)
-    await db.insert(Player(team="red", id=1, city="Oslo"))
+    await db.insert(Player(id=1))
     assert [each["EntityType"] for each in await everything(db.store, "ListedCities")] == ["Robot"]
     assert await db.lookup(Player.in_city, city="Oslo") == []
 
@@ -199,7 +199,7 @@ async def test_a_list_that_this_program_does_not_declare(db: Database) -> None:
 @both_forms
 async def test_a_list_is_built_for_entities_that_were_there(db: Database, model: Model) -> None:
     """`build_index` lists what is missing in a list, and what was written before it was declared."""
-    await db.insert(model(team="red", id=1, city="Oslo"))
+    await db.insert(model(id=1))
     await name_in_list(db, model)
     await store_row(db, model, 2)
     assert await in_city(db, model, "Oslo") == []
@@ -211,7 +211,7 @@ async def test_a_list_is_built_for_entities_that_were_there(db: Database, model:
 async def test_what_an_audit_finds_and_repairs(db: Database, model: Model) -> None:
     """An entity that its list does not name is missing, one that is named elsewhere left over; both are repaired."""
     for number, city in ((1, "Oslo"), (2, "Rome"), (3, "Oslo")):
-        await db.insert(model(team="red", id=number, city=city))
+        await db.insert(model(id=number, city=city))
     assert (await db.audit(model)).found == 0
     await name_in_list(db, model, 1, 2, 9)
     report = await db.audit(model)
@@ -227,7 +227,7 @@ async def test_what_an_audit_finds_and_repairs(db: Database, model: Model) -> No
 
 async def test_an_audit_of_damaged_lists(db: Database) -> None:
     """A row that cannot be read is named, and left to people."""
-    await db.insert(Player(team="red", id=1, city="Oslo"))
+    await db.insert(Player(id=1))
     await list_row_of(db, ["red"])
     report = await db.audit(Player, repair=True)
     assert {each.damage for each in report.findings} == {Damage.FOREIGN}
@@ -249,7 +249,7 @@ async def test_a_program_that_does_not_declare_the_list(db: Database, model: Mod
     class Athlete(Member, table=model.__schema__.table_name(), kind=model.kind):
         by_name = IndexList(row_key="named_{name}")
 
-    await db.insert(model(team="red", id=1, city="Oslo"))
+    await db.insert(model(id=1))
     athlete = await db.get(Athlete, team="red", id=1)
     athlete.name = "Ann"
     await db.save(athlete)
@@ -282,7 +282,7 @@ async def test_a_scope_looks_up_what_is_of_it() -> None:
 @both_forms
 async def test_writers_of_one_list_share_its_requests(db: Database, model: Model) -> None:
     """Entities that come into one list at the same time are put there by few writes, none of which loses a race."""
-    await db.insert(model(team="red", id=1, city="Oslo"))
+    await db.insert(model(id=1))
     with db.observe() as seen:
         await asyncio.gather(*(db.insert(model(team=f"team{number}", id=1, city="Rome")) for number in range(40)))
     replaced = [each for each in seen.requests if each.operation in ("insert", "replace", "put-blob")]
@@ -300,12 +300,12 @@ async def test_a_worker_writes_a_list_once_for_many_messages(
     async def die(self: deferred.Deferral) -> None:
         del self
 
-    await db.insert(model(team="red", id=1, city="Rome"))
+    await db.insert(model(id=1, city="Rome"))
     with monkeypatch.context() as dying:
         dying.setattr(deferred.Deferral, "finish", die)
         dying.setattr(shared_bell, "HIDDEN_SECONDS", 0)
         for number in range(5):
-            await db.insert(model(team=f"team{number}", id=1, city="Oslo"))
+            await db.insert(model(team=f"team{number}", id=1))
     assert [city for city, *_ in await listed(db, model)] == ["Rome"]
     with db.observe() as seen:
         async with db.worker(model) as worker:

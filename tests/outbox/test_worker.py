@@ -5,7 +5,7 @@ Workers: what becomes of a message, of its decision row, and of messages that a 
 import asyncio
 import datetime as dt
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -17,7 +17,7 @@ from tableorm.outbox import worker as worker_module
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work, read_decision
 from tableorm.outbox.doorbell import Begun, Doorbell
-from tableorm.outbox.settle import DOORBELL, CarryOut, handle_doorbells
+from tableorm.outbox.settle import DOORBELL, handle_doorbells
 from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.outbox.worker import Outcome, Patience, Worker
 from tableorm.protocol.codes import Code, Fault
@@ -82,9 +82,13 @@ async def find(db: Database, token: str) -> Decision | None:
     return await read_decision(connection_of(db), "Work", "red", token)
 
 
-def new_worker(db: Database, carry_out: CarryOut, *kinds: str, tries: int = 3, seconds: int = 60) -> Worker:
+Handle = Callable[[Decision], Awaitable[None]]
+
+
+def new_worker(db: Database, handle: Handle, *kinds: str, tries: int = 3, seconds: int = 60) -> Worker:
     """Return a worker that carries out the changes of these kinds, or of people."""
-    doorbells = handle_doorbells(connection_of(db), dict.fromkeys(kinds or ["Person"], ("Work",)), carry_out)
+    known = dict.fromkeys(kinds or ["Person"], ("Work",))
+    doorbells = handle_doorbells(connection_of(db), known, lambda _, decision: handle(decision))
     return Worker(connection_of(db), {DOORBELL: doorbells}, visibility_seconds=seconds, patience=Patience(tries))
 
 
@@ -107,7 +111,7 @@ async def test_a_committed_change_is_carried_out(db: Database, place: str) -> No
         await use_queues(db, TableQueueStore(db.store))
     seen: list[Decision] = []
 
-    async def handle(table: str, decision: Decision) -> None:
+    async def handle(decision: Decision) -> None:
         seen.append(decision)
 
     await leave(db, *TOKENS)
@@ -129,7 +133,7 @@ async def test_a_change_that_never_commits(db: Database) -> None:
     assert worker.counts == {Outcome.VOID: 1}
 
 
-async def never(table: str, decision: Decision) -> None:
+async def never(decision: Decision) -> None:
     raise AssertionError(decision)
 
 
@@ -146,7 +150,7 @@ async def test_unknown_kinds_are_left_to_others(db: Database) -> None:
     assert await find(db, unknown) is None
     assert old.counts[Outcome.DONE] == 1 and old.counts[Outcome.DROPPED] == 0
 
-    async def handle(table: str, decision: Decision) -> None:
+    async def handle(decision: Decision) -> None:
         if not done:
             done.add(decision.token)
             raise RuntimeError("not yet")  # the first try of the one who knows it
@@ -157,14 +161,14 @@ async def test_unknown_kinds_are_left_to_others(db: Database) -> None:
     assert new.counts == {Outcome.DONE: 1, Outcome.VOID: 1, Outcome.FAILED: 1}
 
 
-async def nothing(table: str, decision: Decision) -> None: ...
+async def nothing(decision: Decision) -> None: ...
 
 
 async def test_too_many_tries(db: Database, caplog: pytest.LogCaptureFixture) -> None:
     """After the last try the error is in the decision row, which stays committed, and the message is gone."""
     await leave(db, TOKENS[0])
 
-    async def fail(table: str, decision: Decision) -> None:
+    async def fail(decision: Decision) -> None:
         raise RuntimeError(f"no way to {decision.works[0].row_key}")
 
     worker = await drained(new_worker(db, fail))
@@ -198,7 +202,7 @@ async def test_a_long_piece_of_work_is_renewed(db: Database) -> None:
     await use_queues(db, Renewing(db.store))
     await ring(db, TOKENS[0])
 
-    async def wait(table: str, decision: Decision) -> None:
+    async def wait(decision: Decision) -> None:
         begun.set()
         for _ in range(2):
             await renewed.acquire()
@@ -217,7 +221,7 @@ async def test_a_message_that_somebody_else_took(db: Database) -> None:
     """A worker that has lost its message finishes, acknowledges nothing, and says so."""
     await leave(db, TOKENS[0])
 
-    async def lose(table: str, decision: Decision) -> None:
+    async def lose(decision: Decision) -> None:
         await queues_of(db).clear(OUTBOX)
 
     worker = new_worker(db, lose)
@@ -232,7 +236,7 @@ async def test_stopping_finishes_what_is_begun(db: Database) -> None:
     """A worker that is stopped takes nothing more, and ends when what it works on is done."""
     begun, go = asyncio.Event(), asyncio.Event()
 
-    async def wait(table: str, decision: Decision) -> None:
+    async def wait(decision: Decision) -> None:
         begun.set()
         await go.wait()
 
@@ -257,7 +261,7 @@ async def test_an_error_gives_messages_back(db: Database) -> None:
     """A worker whose block ends by an error gives its messages back at once, and nothing is acknowledged."""
     begun = asyncio.Event()
 
-    async def wait(table: str, decision: Decision) -> None:
+    async def wait(decision: Decision) -> None:
         begun.set()
         await asyncio.Event().wait()
 
@@ -280,7 +284,7 @@ async def test_draining_ends_when_only_messages_for_others_are_left(
     monkeypatch.setattr(worker_module, "_PUT_BACK_SECONDS", 30)
     more = [TOKENS[2]]
 
-    async def handle(table: str, decision: Decision) -> None:
+    async def handle(decision: Decision) -> None:
         if more:
             await commit(db, more[0])
             await ring(db, more.pop())
@@ -326,7 +330,7 @@ async def test_a_worker_that_may_not_take(db: Database, monkeypatch: pytest.Monk
 async def test_a_change_that_the_worker_may_not_carry_out(db: Database) -> None:
     """What the store refuses this worker is left to others."""
 
-    async def refuse(table: str, decision: Decision) -> None:
+    async def refuse(decision: Decision) -> None:
         raise AccessDenied("no", Code.AUTHENTICATION_FAILED)
 
     await leave(db, TOKENS[0])
@@ -350,7 +354,7 @@ async def test_the_lag(db: Database, stopped_clock: None) -> None:
     """While a worker runs, the statistics say how old the oldest message was that it found last."""
     seen: list[float | None] = []
 
-    async def handle(table: str, decision: Decision) -> None:
+    async def handle(decision: Decision) -> None:
         seen.append(db.stats.snapshot().lag)
 
     await leave(db, TOKENS[0])
@@ -376,7 +380,7 @@ async def test_one_change_of_a_message_does_not_hold_up_the_others(db: Database)
     for token in TOKENS[:4]:
         await commit(db, token)
 
-    async def handle(table: str, decision: Decision) -> None:
+    async def handle(decision: Decision) -> None:
         if decision.token == TOKENS[0]:
             raise NotSupported("another program's")
         if decision.token == TOKENS[1]:
@@ -398,7 +402,7 @@ async def test_what_a_message_leaves_to_others_stays_together(db: Database) -> N
     for token in TOKENS:
         await commit(db, token)
 
-    async def handle(table: str, decision: Decision) -> None:
+    async def handle(decision: Decision) -> None:
         if decision.token != TOKENS[0]:
             raise NotSupported("another program's")
 
@@ -429,10 +433,10 @@ async def test_decision_rows_that_are_deleted_twice(db: Database) -> None:
     """Where somebody else has deleted one of several decision rows, the others are deleted all the same."""
     await leave(db, *TOKENS)
 
-    async def handle(table: str, decision: Decision) -> None:
+    async def handle(decision: Decision) -> None:
         if decision.token == TOKENS[2]:
             keys = {"PartitionKey": "red", "RowKey": f"~o_{decision.token}"}
-            await delete_row(db, table, keys)
+            await delete_row(db, "Work", keys)
 
     worker = await drained(new_worker(db, handle))
 

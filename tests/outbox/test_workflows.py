@@ -37,8 +37,8 @@ HOUR = dt.timedelta(hours=1)
 
 
 class Order(Entity, table="FlowShop", partition_key="{customer}", row_key="order_{id:03d}"):
-    customer: Mapped[str]
-    id: Mapped[int]
+    customer: Mapped[str] = field(default="ann")
+    id: Mapped[int] = field(default=7)
     state: Mapped[str] = field(default="new")
 
 
@@ -93,9 +93,9 @@ def no_runs(quick_workers: None) -> None:
 db = database_fixture(Order, Gift)
 
 
-async def begin(db: Database, flow: type[Workflow[Order]], arguments: Any = None) -> None:
+async def begin(db: Database, flow: type[Workflow[Order]], arguments: Any = None, order: Order | None = None) -> None:
     """Insert an order, and start a workflow about it."""
-    order = Order(customer="ann", id=7)
+    order = order or Order()
     async with db.transaction() as tx:
         tx.insert(order)
         tx.start(flow, order, arguments)
@@ -139,12 +139,10 @@ async def test_a_workflow_runs_after_the_commit(db: Database) -> None:
 
 async def test_a_workflow_without_a_commit(db: Database) -> None:
     """If the block fails, or the transaction is rejected, nothing runs."""
-    await db.insert(Order(customer="ann", id=7))
-    order, other = Order(customer="ann", id=7), Order(customer="bob", id=7)
+    await db.insert(Order())
+    other = Order(customer="bob")
     with pytest.raises(TransactionFailed):
-        async with db.transaction() as tx:
-            tx.insert(order)
-            tx.start(Ship, order)
+        await begin(db, Ship)
     with pytest.raises(RuntimeError):
         async with db.transaction() as tx:
             tx.insert(other)
@@ -229,13 +227,8 @@ class Patient(Workflow[Order]):
 async def test_tries_and_pauses_of_a_workflow(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its declaration says how often it is tried, and with which pauses, whatever the worker does with other work."""
     monkeypatch.setattr(Patience, "pause_after", PAUSE_AFTER)
-    order, other = Order(customer="ann", id=7), Order(customer="ann", id=8)
-    async with db.transaction() as tx:
-        tx.insert(order)
-        tx.start(Patient, order)
-    async with db.transaction() as tx:
-        tx.insert(other)
-        tx.start(Fail, other)
+    await begin(db, Patient)
+    await begin(db, Fail, order=Order(id=8))
     counts = Counter[Outcome]()
     runs = list[int]()
     for wait in (0.0, 0.49, 0.51, 0.74, 0.76, 9.0):  # so many hours
@@ -268,7 +261,7 @@ async def test_a_try_that_fails_is_a_line_of_the_log(db: Database, caplog: pytes
 
 async def test_workflows_that_cannot_start(db: Database) -> None:
     """Entities that the transaction does not write, other models, and arguments that are not JSON are rejected."""
-    order, other = Order(customer="ann", id=7), Order(customer="ann", id=8)
+    order, other = Order(), Order(id=8)
     wrong: list[tuple[type[Exception], str, tuple[Any, ...]]] = [
         (NotSupported, "which this transaction does not write", (Ship, other)),
         (ModelError, "about Gift", (Wrap, order)),
@@ -344,15 +337,10 @@ async def test_a_worker_that_may_not_run_a_step(db: Database) -> None:
 
 async def test_what_a_workflow_costs(db: Database) -> None:
     """Beside the requests of its two steps it takes eight, with the commit."""
-    first, order = Order(customer="ann", id=6), Order(customer="ann", id=7)
-    async with db.transaction() as tx:  # makes the queue
-        tx.insert(first)
-        tx.start(Ship, first, {})
+    await begin(db, Ship, {}, Order(id=6))  # makes the queue
     await drain(db, Ship)
     with db.observe() as seen:
-        async with db.transaction() as tx:
-            tx.insert(order)
-            tx.start(Ship, order, {})
+        await begin(db, Ship, {})
         await drain(db, Ship)
 
     sent = [each.operation for each in seen.requests if each.table in ("FlowShop", OUTBOX)]
@@ -364,10 +352,7 @@ async def test_what_a_workflow_costs(db: Database) -> None:
 
 async def test_a_workflow_of_a_scope(db: Database) -> None:
     """A scope starts workflows about its own entities; its workers are those of the whole database."""
-    ann, order = db.scope(Order, customer="ann"), Order(customer="ann", id=7)
-    async with ann.transaction() as tx:
-        tx.insert(order)
-        tx.start(Ship, order, {})
+    await begin(db.scope(Order, customer="ann"), Ship, {})
     worker = await drain(db, Ship)
 
     assert worker.counts == {Outcome.DONE: 1}

@@ -67,6 +67,16 @@ def test_string_of_a_table_token() -> None:
     assert TABLE.text("acc") == "raud\n\n2030-01-01T00:00:00Z\n/table/acc/people\n\n\n\n2019-02-02\n\n\n\n"
 
 
+def test_string_of_older_versions() -> None:
+    """Before 2015-04-05 address and protocol are not signed, before 2015-02-21 the resource lacks the service."""
+    assert attrs.evolve(TABLE, sv="2015-02-21").text("acc") == (
+        "raud\n\n2030-01-01T00:00:00Z\n/table/acc/people\n\n2015-02-21\n\n\n\n"
+    )
+    assert attrs.evolve(TABLE, sv="2014-02-14").text("acc") == (
+        "raud\n\n2030-01-01T00:00:00Z\n/acc/people\n\n2014-02-14\n\n\n\n"
+    )
+
+
 def test_string_of_an_account_token() -> None:
     """Nine values, each with a line end; from 2020-12-06 on an encryption scope, present or not."""
     assert ACCOUNT.text("acc") == "acc\nrwdlacu\nt\nsco\n\n2030-01-01T00:00:00Z\n\n\n2019-02-02\n"
@@ -212,9 +222,10 @@ FOR_ACCOUNT = "sv=2019-02-02&ss=t&srt=o&sp=r&se=2030-01-01&sig=c2VjcmV0"
         (FOR_ACCOUNT.replace("sp=r", "sp=rz"), "sp 'rz'"),
         (FOR_ACCOUNT.replace("srt=o", "srt=ob"), "srt 'ob'"),
         (SIGNED.replace("sv=2019-02-02", "sv=now"), "sv 'now' is not a version"),
-        (SIGNED.replace("sv=2019-02-02", "sv=2011-08-18"), "sv 2011-08-18 is older than 2015-04-05"),
+        (SIGNED.replace("sv=2019-02-02", "sv=2011-08-18"), "sv 2011-08-18 is older than 2012-02-12"),
         (FOR_ACCOUNT.replace("sv=2019-02-02", "sv=2015-02-21"), "sv 2015-02-21 is older than 2015-04-05"),
         (FOR_ACCOUNT + "&ses=scope", "ses is not signed in version 2019-02-02"),
+        (SIGNED.replace("sv=2019-02-02", "sv=2014-02-14") + "&sip=203.0.113.5", "sip and spr are not signed"),
         (SIGNED + "&spr=http", "spr 'http' is not one of"),
         (SIGNED + "&sip=here", "sip 'here' is not an address"),
         (SIGNED + "&sip=203.0.113.5-203.0.113.4", "does not go from a lower address"),

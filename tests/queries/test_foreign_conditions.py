@@ -91,7 +91,7 @@ def test_a_model_that_is_not_asked_for(model: type[Entity]) -> None:
     other = Meal if model in (Snack, Drink, Walk) else Call
     user: Expression = getattr(model, "user") == "ann"  # noqa: B009
     for condition in (other.at == NOON, other.n.is_none(), ~(other.at == NOON), (other.n == 1) | (other.n == 2)):
-        with pytest.raises(EncodeError, match=f"the query asks for no {other.__name__}") as refused:
+        with pytest.raises(EncodeError, match=f"the query does not select {other.__name__}") as refused:
             plan(user, condition, model=model)
         assert refused.value.value == getattr(next(leaves(condition)), "value", None)
 

@@ -104,10 +104,10 @@ async def test_what_cannot_be_split_is_refused() -> None:
     """A limit counts all parts together; a part that was pickled needs a database; a scan, permission."""
     async with connect("local::memory:") as db:
         await fill(db, 1)
-        with pytest.raises(ModelError, match=r"limit counts the results of all parts; remove it"):
+        with pytest.raises(ModelError, match=r"limit applies to the whole query, not to its parts; remove it"):
             db.select(Item).allow_scan().limit(5).split(2)
         for parts in (0, -1, True):
-            with pytest.raises(ModelError, match="give a number from 1"):
+            with pytest.raises(ModelError, match="give an int from 1"):
                 db.select(Item).allow_scan().split(parts)
         lost: Select[Item] = pickle.loads(pickle.dumps(db.select(Item).where(Item.group == "a")))
         with pytest.raises(NotSupported, match=r"use \.bind\(db\)"):

@@ -176,7 +176,7 @@ async def test_a_relation_to_periods_is_bounded_by_where(db: Database) -> None:
     await db.create_tables(Host)
     host = Host(name="a")
 
-    with pytest.raises(ScanRefused, match=r"\.where\(Ping.at >= ...\), which relations have too"):
+    with pytest.raises(ScanRefused, match=r"\.where\(Ping.at >= ...\), to the query or the relation, or"):
         await db.load(host, Host.pings)
     await db.load(host, Host.pings.where(Ping.at >= NOON, Ping.at < NOON + DAY))
 
@@ -364,7 +364,7 @@ async def test_a_client_that_cannot_list(db: Database, stopped_clock: None) -> N
         assert await query.where(Ping.at >= NOON - DAY).all() == pings
     with (
         faults.fail_next("list-tables", with_=403),
-        pytest.raises(NotSupported, match=r"bound Ping.at on both sides"),
+        pytest.raises(NotSupported, match=r"set both bounds of Ping\.at"),
     ):
         await query.where(Ping.at <= NOON).all()
     with faults.fail_next("list-tables", with_=403), pytest.raises(ModelError, match="more than 1000 tables"):

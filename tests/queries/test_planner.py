@@ -144,7 +144,7 @@ def test_a_scan_is_refused_with_what_is_missing() -> None:
         plan(SALES | (Employee.age > 30))
     with pytest.raises(ScanRefused, match="no equality on department"):
         plan(Employee.department != "Sales")
-    wanted = r"^PropertyBag: the query visits every partition of table Directory; add conditions that give one"
+    wanted = r"^PropertyBag: the query visits every partition of table Directory; add conditions that determine one"
     with pytest.raises(ScanRefused, match=wanted):
         planner_of(KindSet.of([PropertyBag], "Directory")).plan([PartitionKey != "S"])
     wanted = r"^PropertyBag: the query visits a range of the partitions of table Directory; add conditions"

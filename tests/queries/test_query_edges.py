@@ -160,7 +160,7 @@ WRONG: list[tuple[Callable[[Any], object], str]] = [
     (lambda db: db.select(Employee).where(True), "not a condition"),
     (lambda db: db.select(Employee).limit(-1), r"limit\(-1\)"),
     (lambda db: db.union(1), r"union\(1\)"),
-    (lambda db: db.union().concurrency(0), "number from 1"),
+    (lambda db: db.union().concurrency(0), "give an int from 1"),
 ]
 
 

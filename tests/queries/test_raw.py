@@ -98,7 +98,7 @@ WRONG: list[tuple[Callable[[Database], object], str]] = [
     (lambda db: db.select_raw("People").where("a eq {}", dt.datetime(2024, 1, 1)), "naive"),  # noqa: DTZ001
     (lambda db: db.select_raw("People").where("startswith(a, 'b')"), "function"),
     (lambda db: db.select_raw("People").where("a eq b"), "position"),
-    (lambda db: db.select_raw("People").where(KEY == "b"), r"where\(RowKey eq 'b'\).*as text"),
+    (lambda db: db.select_raw("People").where(KEY == "b"), r"where\(RowKey eq 'b'\).*as a string"),
 ]
 
 

@@ -211,7 +211,7 @@ async def test_more_than_64_buckets_have_to_be_allowed(db: Database) -> None:
 
     await fill(db, [*samples(40), *samples(40, "south")])
     five = db.select(Sample).where(Sample.site.in_(["north", "south", "c", "d", "e"]))
-    with pytest.raises(ScanRefused, match="so name 80 partitions; the rows of 64 at most are merged"):
+    with pytest.raises(ScanRefused, match="so the query reads 80 partitions; at most 64 can be merged"):
         await five.all()
     assert len(five.allow_scan().explain().requests) == 5  # one for each site
     found = await five.allow_scan().all()

@@ -36,9 +36,11 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Bounds, RowPage, RowQuery
+from tableorm.stores import RowPage
 from tableorm.stores.layers import StoreLayer, StoreRequest
+from tableorm.testing.contract.base import everything
 from tests.databases import database_fixture
+from tests.faults import before_requests
 from tests.rows import merge_row
 from tests.torture import seeds
 
@@ -207,17 +209,15 @@ async def test_a_child_that_others_change_meanwhile_is_deleted_all_the_same(db: 
     await fill(db)
     changes = iter([1])
 
-    class Busy(StoreLayer):
-        async def send(self, request: StoreRequest) -> Any:
-            if request.keys == ("d", "folder_a"):
-                for number in changes:
-                    if counted:
-                        await db.insert(File(id=100 + number))
-                    else:
-                        await db.modify(FOLDER, lambda each: each.evolve(note="new"))
-            return await super().send(request)
+    async def write_first(request: StoreRequest) -> None:
+        if request.keys == ("d", "folder_a"):
+            for number in changes:
+                if counted:
+                    await db.insert(File(id=100 + number))
+                else:
+                    await db.modify(FOLDER, lambda each: each.evolve(note="new"))
 
-    connection_of(db).wrap_store(Busy)
+    before_requests(db, write_first)
     await db.delete(Disk, disk="d", if_match="*")
 
     assert await keys(db) == ["share_a_x"]
@@ -231,17 +231,13 @@ async def test_nothing_else_finds_what_has_expired_meanwhile(db: Database) -> No
     """
     found = list[File]()
 
-    class Asking(StoreLayer):
-        """Looks for files before each request that writes."""
-
-        async def send(self, request: StoreRequest) -> Any:
-            if request.operations:
-                found.extend(await db.select(File).where(File.disk == "d", File.folder == "a").all())
-            return await super().send(request)
+    async def ask_first(request: StoreRequest) -> None:
+        if request.operations:
+            found.extend(await db.select(File).where(File.disk == "d", File.folder == "a").all())
 
     folder = await fill(db, count=0)
     await db.insert(File(id=7, until=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)))
-    connection_of(db).wrap_store(Asking)
+    before_requests(db, ask_first)
     await db.delete(folder, if_match="*")
     assert await keys(db) == ["share_a_x"]
     assert not found
@@ -262,15 +258,13 @@ async def test_a_count_that_was_in_the_way_is_forgotten(db: Database) -> None:
     await fill(db, count=1)
     searches, looks = iter(range(100)), iter(range(100))
 
-    class Busy(StoreLayer):
-        async def send(self, request: StoreRequest) -> Any:
-            if request.method == "query" and next(searches) == 0:
-                await db.delete(File, disk="d", folder="a", id=0, if_match="*")
-            if request.keys == ("d", "folder_a") and request.method == "get" and next(looks) == 1:
-                await db.insert(File(id=7))
-            return await super().send(request)
+    async def write_first(request: StoreRequest) -> None:
+        if request.method == "query" and next(searches) == 0:
+            await db.delete(File, disk="d", folder="a", id=0, if_match="*")
+        if request.keys == ("d", "folder_a") and request.method == "get" and next(looks) == 1:
+            await db.insert(File(id=7))
 
-    connection_of(db).wrap_store(Busy)
+    before_requests(db, write_first)
     assert await db.delete(FOLDER, if_match="*")
 
     assert await keys(db) == ["share_a_x"]
@@ -490,9 +484,6 @@ async def test_the_key_of_a_base_deletes_as_the_class_of_its_row_does(db: Databa
     assert left == ["debt_3_1", "place_3", "place_6", "ware_tea_3"]
 
 
-EVERYTHING = RowQuery(Bounds(), Bounds())
-
-
 class Watched(StoreLayer):
     """Looks for orphans after each request that writes."""
 
@@ -502,9 +493,7 @@ class Watched(StoreLayer):
             return await super().send(request)
         finally:
             if request.operations:
-                store = self.below
-                page = await store.query("Files", EVERYTHING, 1000)
-                names = {row["RowKey"] for row in page.rows}
+                names = {row["RowKey"] for row in await everything(self.below, "Files")}
                 files = {name.split("_")[1] for name in names if name.startswith("file_")}
                 assert {f"folder_{name}" for name in files} <= names
 

@@ -21,10 +21,11 @@ from tableorm import (
     to_dict,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tests.databases import database_fixture, memory_database
 from tests.relations.models import Employee, Review, Team
+from tests.rows import delete_row, insert_row
 
 db = database_fixture(Team, Employee, Review)
 
@@ -338,7 +339,7 @@ async def test_others_write_between_requests(there: set[tuple[str, int]], change
         teams = await fill(db, dict.fromkeys("abc", 0))
         now, ever, always = set(there), set(there), set(there)
         for team, number in there:
-            await db.store.write("Directory", Operation(Verb.INSERT, row_of(team, number)))
+            await insert_row(db, "Directory", row_of(team, number))
         left = iter(changes)
 
         class Busy(Pages):
@@ -346,10 +347,8 @@ async def test_others_write_between_requests(there: set[tuple[str, int]], change
 
             async def after(self) -> None:
                 for change in left:
-                    verb = Verb.DELETE if change in now else Verb.INSERT
-                    await self.below.write(
-                        "Directory", Operation(verb, row_of(*change), "*" if verb is Verb.DELETE else None)
-                    )
+                    write = delete_row if change in now else insert_row
+                    await write(self.below, "Directory", row_of(*change))
                     now.symmetric_difference_update({change})
                     ever.add(change)
                     always.intersection_update(now)

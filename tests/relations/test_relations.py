@@ -21,8 +21,8 @@ from tableorm import (
     one,
     to_dict,
 )
-from tableorm.stores import Operation, Verb
 from tests.databases import database_fixture
+from tests.rows import merge_row
 
 
 class Person(Entity, table="Shop", partition_key="{id}", row_key="{kind}", abstract=True, discriminator="row_key"):
@@ -81,8 +81,7 @@ async def test_a_link_is_a_field(db: Database) -> None:
     assert (await db.get(Order, shop="all", number=1)).buyer is None
     # One that no store would take must not keep those of other orders from being loaded.
     for halves, problem in (({"buyer_pk": "a"}, "one half is missing"), ({"buyer_rk": "x/y"}, "no key that an entity")):
-        merge = Operation(Verb.MERGE, {"PartitionKey": "all", "RowKey": "order_000001", **halves}, "*")
-        await db.store.write("Shop", merge)
+        await merge_row(db, "Shop", {"PartitionKey": "all", "RowKey": "order_000001", **halves})
         with pytest.raises(DecodeError, match=rf"Order.*buyer.*{problem}"):
             await db.get(Order, shop="all", number=1)
 

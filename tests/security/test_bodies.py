@@ -234,7 +234,7 @@ def test_a_change_set_whose_delimiter_begins_with_the_outer_one() -> None:
     request = b"--bc\r\nContent-Type: application/http\r\n\r\nDELETE /Tab HTTP/1.1\r\n\r\n\r\n"
     body = b"--b\r\nContent-Type: multipart/mixed; boundary=bc\r\n\r\n" + request * 100 + b"--bc--\r\n--b--\r\n"
 
-    assert len(finish(multipart.read("multipart/mixed; boundary=b", body))) == 100
+    assert len(finish(multipart.read("multipart/mixed; boundary=b", body)).parts) == 100
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tableorm_local.server import DEVELOPMENT_KEY
 
 KEY = decode_key(DEVELOPMENT_KEY)
 
-VERSIONS = st.sampled_from(["2015-04-05", "2019-02-02", "2020-12-06"])
+VERSIONS = st.sampled_from(["2012-02-12", "2014-02-14", "2015-02-21", "2015-04-05", "2019-02-02", "2020-12-06"])
 MOMENTS = st.sampled_from([None, "2024-01-01", "2030-01-01", "2030-01-01T00:00Z", "2030-01-01T00:00:00Z"])
 # Among the texts are some that stand elsewhere in the string too, so that a value could be taken for its neighbour.
 TEXTS = st.one_of(

@@ -94,9 +94,15 @@ def test_a_host_in_a_url_has_only_what_names_of_machines_have(normalised: list[s
     assert normalised == []
 
 
-async def test_the_host_in_a_part_is_not_normalised(api: Api, normalised: list[str]) -> None:
+@pytest.mark.parametrize("is_query", [False, True], ids=["write", "query"])
+async def test_the_host_in_a_part_is_not_normalised(api: Api, normalised: list[str], *, is_query: bool) -> None:
     """The host in the URL of a part is read by its bytes: 16 KiB of marks kept the event loop busy for 0.2 seconds."""
-    body = batch_of([f"PUT http://{MARKS}/Tab(PartitionKey='p',RowKey='r') HTTP/1.1\r\n\r\n{{}}".encode()])
+    url = f"http://{MARKS}/Tab(PartitionKey='p',RowKey='{is_query}')"
+    if is_query:
+        part = f"Content-Type: application/http\r\n\r\nGET {url} HTTP/1.1\r\n\r\n"
+        body = b"--b\r\n" + part.encode() + b"\r\n--b--\r\n"
+    else:
+        body = batch_of([f"PUT {url} HTTP/1.1\r\n\r\n{{}}".encode()])
     reply = await api("POST", "/$batch", gzip.compress(body), headers=BATCH)
 
     assert reply.status == 202

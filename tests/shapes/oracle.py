@@ -208,7 +208,7 @@ class World:
     """One row, which many entities stand for, and the row as it ought to be."""
 
     def __init__(self, db: Database, seed: int, random: Random, number: int = 1) -> None:
-        self.db, self.random, self.drawn = db, random, random_model(seed)
+        self.db, self.random, self.choose, self.drawn = db, random, random.choice, random_model(seed)
         self.writer: Any = db
         self.key: dict[str, Any] = {"place": "p", "id": number}
         self.models, self.shaped, self.plain = self.drawn.models, self.drawn.shaped, self.drawn.plain
@@ -246,9 +246,9 @@ class World:
         if path != "expires" and self.random.random() < 0.3:
             return None  # an upsert that merges could not remove the time
         if path in self.plain:
-            value = self.random.choice(self.plain[path])
+            value = self.choose(self.plain[path])
             return Data(value) if path in self.drawn.blobs else value
-        return self.random.choice(self.shaped[path.partition("[")[0]].values)
+        return self.choose(self.shaped[path.partition("[")[0]].values)
 
     def assign(self, entity: Any, shown: Values, path: str, value: Any) -> None:
         """Set a field or slot of an entity, as a program does."""
@@ -259,7 +259,7 @@ class World:
             return  # such slots are never None
         else:
             slots = getattr(entity, name)
-            slots[int(rest[:-1]) - self.random.choice([0, len(slots)])] = value
+            slots[int(rest[:-1]) - self.choose([0, len(slots)])] = value
         shown.pop(path, None)
         if value is not None:
             shown[path] = value
@@ -344,7 +344,7 @@ class World:
 
     async def change(self) -> None:
         if self.handles:
-            handle = self.random.choice(self.handles)
+            handle = self.choose(self.handles)
             for path in self.random.sample(self.paths, self.random.randint(1, min(3, len(self.paths)))):
                 self.assign(handle.entity, handle.shown, path, self.random_value(path))
 
@@ -352,7 +352,7 @@ class World:
         await self._write("save")
 
     async def replace(self) -> None:
-        await self._write("replace", if_match=self.random.choice([None, "*"]))
+        await self._write("replace", if_match=self.choose([None, "*"]))
 
     async def merge(self) -> None:
         await self._write("merge")
@@ -360,7 +360,7 @@ class World:
     async def merge_some(self) -> None:
         if not self.handles:
             return
-        handle, if_match = self.random.choice(self.handles), self.random.choice([None, "*"])
+        handle, if_match = self.choose(self.handles), self.choose([None, "*"])
         chosen = self.random.sample([*self.paths, *self.shaped], self.random.randint(1, 2))
         paths = [path for path in self.paths if path in chosen or path.partition("[")[0] in chosen]
         only = [self.expression(path, type(handle.entity)) for path in chosen]
@@ -381,7 +381,7 @@ class World:
     async def _write(self, verb: str, **arguments: Any) -> None:
         if not self.handles:
             return
-        handle = self.random.choice(self.handles)
+        handle = self.choose(self.handles)
         known = {**handle.base, **handle.shown}
         removed = [path for path in handle.base if path not in handle.shown]
         if verb == "merge" and not handle.shown:
@@ -400,7 +400,7 @@ class World:
 
     async def read_a_slot(self) -> None:
         """Read one slot alone, set it or another one, and save: nothing else changes."""
-        name = self.random.choice([*self.shaped])
+        name = self.choose([*self.shaped])
         at, other = (self.random.randrange(self.shaped[name].length) for _ in range(2))
         entity: Any = await self.query().only(self.expression(f"{name}[{at}]")).first()
         if self.row is None:
@@ -411,7 +411,7 @@ class World:
         if at != other:
             with pytest.raises(NotLoaded):
                 slots[other]
-        value = self.random.choice(self.shaped[name].values)
+        value = self.choose(self.shaped[name].values)
         slots[other] = value
         await self.db.save(entity)
         changed = {**self.row, f"{name}[{other}]": value}
@@ -428,8 +428,8 @@ class World:
     async def other_program(self) -> None:
         """Another program merges a property that the model does not know."""
         if self.row is not None:
-            name = self.random.choice(["other", "more"])
-            self.unknown[name] = self.random.choice(["x", 5])
+            name = self.choose(["other", "more"])
+            self.unknown[name] = self.choose(["x", 5])
             keys = {"PartitionKey": self.key["place"], "RowKey": self.row_key}
             operation = Operation(Verb.MERGE, {**keys, name: self.unknown[name]}, "*")
             await (self.network[0].store if self.network else self.db.store).write(TABLE, operation)
@@ -438,7 +438,7 @@ class World:
     async def modify(self) -> None:
         if self.row is None:
             return
-        path = self.random.choice(self.paths)
+        path = self.choose(self.paths)
         value, shown = self.random_value(path), dict(self.row)
         await self.db.modify(self.model, lambda each: self.assign(each, shown, path, value), **self.key)
         self.changed(shown)
@@ -472,7 +472,7 @@ class World:
         """One of the verbs by a bulk, which does what it does by itself."""
         verb = World.insert
         if self.row is not None:
-            verb = self.random.choice([World.insert, World.upsert, World.save, World.save, World.replace, World.delete])
+            verb = self.choose([World.insert, World.upsert, World.save, World.save, World.replace, World.delete])
             self.handles.clear()
             await self.read()
             await self.change()
@@ -489,8 +489,8 @@ class World:
 
     async def condition(self) -> None:
         """Each stored slot is found by its value, and by no other."""
-        path = self.random.choice([path for path in self.paths if "[" in path])
-        value = self.random.choice(self.shaped[path.partition("[")[0]].values)
+        path = self.choose([path for path in self.paths if "[" in path])
+        value = self.choose(self.shaped[path.partition("[")[0]].values)
         found, none = self.query(self.expression(path) == value), self.query(self.expression(path).is_none())
         if self.schema.by_path[path].property in self.schema.opaque:
             await refused(EncryptionError, found.all())
@@ -539,7 +539,7 @@ class World:
             entities = [await self.stored() for _ in range(3)]
             handles = [Handle(entity, dict(self.row), self.version, dict(self.row)) for entity in entities]
             for each in handles:
-                each.entity.age = self.random.choice([2, 3])
+                each.entity.age = self.choose([2, 3])
                 each.shown["age"] = each.entity.age
                 for path in self.random.sample(self.paths, 2):
                     if path != "age":
@@ -583,7 +583,7 @@ class World:
         return found[int(rest[:-1])] if rest else found
 
     async def step(self) -> None:
-        verb = self.random.choice(_VERBS)
+        verb = self.choose(_VERBS)
         self.model = self.models[self.random.randrange(2) if len(self.models) > 1 else 0]
         self.log.append(verb.__name__)
         self.plan(*self.random.choices([Fate.FINE, Fate.LOST_REPLY], [4, 1], k=4))

@@ -97,6 +97,12 @@ async def get(db: Database, number: int = 1) -> Person:
     return await db.get(Person, team="a", id=number)
 
 
+async def insert_first(db: Database) -> Person:
+    person = Person(id=1, photo=Blob(b"first"))
+    await db.insert(person)
+    return person
+
+
 def present(blob: Blob | None) -> Blob:
     """Return a blob that is there."""
     assert blob is not None
@@ -227,7 +233,7 @@ async def test_parts_in_conditions_and_projections(db: Database) -> None:
 
 async def test_changes_that_are_joined(db: Database) -> None:
     """Of the blobs that calls of `modify`, or a transaction, give to one row the last is sent, and no other is left."""
-    await db.insert(Person(id=1, photo=Blob(b"first")))
+    await insert_first(db)
 
     async def change(number: int) -> None:
         def set_one(person: Person) -> None:
@@ -256,7 +262,7 @@ async def test_changes_that_are_joined(db: Database) -> None:
 
 async def test_a_loser_leaves_nothing(db: Database) -> None:
     """Of two writers that replace a photo one is rejected, and what it has uploaded is deleted."""
-    await db.insert(Person(id=1, photo=Blob(b"first")))
+    await insert_first(db)
     one, two = [await get(db) for _ in range(2)]
     one.photo, two.photo = Blob(b"one"), Blob(b"two")
     await db.replace(one)
@@ -332,8 +338,7 @@ async def test_a_worker_that_was_faster(db: Database, monkeypatch: pytest.Monkey
 
 async def test_a_blob_that_was_replaced_or_is_gone(db: Database) -> None:
     """A handle of before reads what the entity has now; where that is gone, or damaged, the error says so."""
-    ann = Person(id=1, photo=Blob(b"first"))
-    await db.insert(ann)
+    ann = await insert_first(db)
     old = present((await get(db)).photo)
     ann.photo = Blob(b"second")
     await db.save(ann)
@@ -536,7 +541,7 @@ async def test_an_upgrade_keeps_blobs() -> None:
 
 async def test_a_forged_address_deletes_no_blob_of_others(db: Database) -> None:
     """Who may write a row can name any blob in it; when that entity is deleted, the blob stays with whoever has it."""
-    await db.insert(Person(id=1, photo=Blob(b"first")))
+    await insert_first(db)
     await db.insert(Person(id=2))
     theirs = await db.store.get("Photos", "a", "person_001")
     forged = await db.store.get("Photos", "a", "person_002")
@@ -550,7 +555,7 @@ async def test_a_forged_address_deletes_no_blob_of_others(db: Database) -> None:
 @pytest.mark.usefixtures("stopped_clock")
 async def test_a_forged_row_of_a_blob_deletes_no_blob_of_others(db: Database) -> None:
     """Who may write a partition can put a row there that says that a blob is void, or theirs; it is not in theirs."""
-    await db.insert(Person(id=1, photo=Blob(b"first")))
+    await insert_first(db)
     (row,) = [row for row in await everything(db.store, "Photos") if "State" in row]
     void = {"PartitionKey": "b", "RowKey": row["RowKey"], "EntityType": row["EntityType"], "State": "void"}
     await insert_row(db, "Photos", void)
@@ -565,7 +570,7 @@ async def test_a_forged_row_of_a_blob_deletes_no_blob_of_others(db: Database) ->
 @pytest.mark.usefixtures("stopped_clock")
 async def test_an_audit_deletes_uploads_that_are_nobodys(db: Database) -> None:
     """A blob that no transaction has committed is found when it is an hour old, and deleted; then its void row."""
-    await db.insert(Person(id=1, photo=Blob(b"first")))
+    await insert_first(db)
     lost = UploadEntry("Photos", "lostlostlost", "a").name
     await db.blobs.put(BLOB_FIELDS, lost, b"lost", metadata={"partition": "YQ=="})
     await db.blobs.put(BLOB_FIELDS, "Photos/of-others", b"lost")

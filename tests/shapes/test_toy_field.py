@@ -333,7 +333,7 @@ def test_names_and_defaults_are_checked() -> None:
     class Base(Entity, abstract=True):
         spot: Pairs[Spot]
 
-    with pytest.raises(ModelError, match=r"Child\.spot has other parts than Base\.spot"):
+    with pytest.raises(ModelError, match=r"Child\.spot has other members than Base\.spot"):
 
         class Child(Base, **KEYS):  # pyright: ignore[reportUnusedClass]
             spot: Mapped[Spot]  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -32,11 +32,11 @@ from tests.rows import insert_row
 
 
 class Note(Entity, table="Notes", partition_key="notes", row_key="note_{id}"):
-    id: Mapped[str]
+    id: Mapped[str] = field(default="a")
     text: Mapped[str] = field(default="")
 
 
-NOTE = Note.key(id="a")
+NOTE = Note().key
 
 
 class Marked(Note, row_key="marked_{id}", write_token=True): ...
@@ -87,10 +87,10 @@ def faults(db: Database) -> Faults:
 async def test_an_insert_fails_once(db: Database, faults: Faults, given: int | str, error: type[TableOrmError]) -> None:
     """The program meets the error of the code or status at once; nothing was written, and the next try succeeds."""
     with faults.fail_next("insert", with_=given), pytest.raises(error, match="insert of Note"):
-        await db.insert(Note(id="a"))
+        await db.insert(Note())
 
     assert await db.get_or_none(NOTE) is None
-    await db.insert(Note(id="a"))
+    await db.insert(Note())
 
 
 async def test_reads_and_tables_fail(db: Database, faults: Faults) -> None:
@@ -111,10 +111,10 @@ async def test_reads_and_tables_fail(db: Database, faults: Faults) -> None:
 async def test_a_request_that_is_lost(db: Database, faults: Faults) -> None:
     """It never arrives, which nobody can tell from a lost reply: it is sent again if it may be, or is in doubt."""
     with faults.lose_request("insert"), pytest.raises(OutcomeUnknown):
-        await db.insert(Note(id="a"), repeat=False)
+        await db.insert(Note(), repeat=False)
     assert await db.get_or_none(NOTE) is None
     with faults.lose_request("insert"):
-        await db.insert(Note(id="a"))
+        await db.insert(Note())
     assert (await db.get(NOTE)).text == ""
     with faults.lose_request("get"), pytest.raises(Unavailable):
         await db.get(NOTE)
@@ -124,7 +124,7 @@ async def test_a_request_that_is_lost(db: Database, faults: Faults) -> None:
 
 async def test_a_request_that_is_late(db: Database, faults: Faults) -> None:
     """It arrives when the test says so, as it was sent, unless its condition holds no more."""
-    note, other = Note(id="a", text="first"), Marked(id="a")
+    note, other = Note(text="first"), Marked()
     with faults.delay_request("insert") as late, pytest.raises(OutcomeUnknown):
         await db.insert(note, repeat=False)
     note.text = "changed"
@@ -150,14 +150,14 @@ async def test_several_times_and_one_table(db: Database, faults: Faults) -> None
             tx.insert(Person(id="a", email="a@example.com"))
         for left in (1, 0):
             with pytest.raises(Throttled):
-                await db.insert(Note(id="a"))
+                await db.insert(Note())
             assert fault.left == left
-        await db.insert(Note(id="a"))
+        await db.insert(Note())
 
 
 async def test_an_operation_of_a_transaction_fails(db: Database, faults: Faults) -> None:
     """The transaction fails as a whole, and names the operation; so it does if the whole is meant."""
-    stored = Note(id="a")
+    stored = Note()
     await db.insert(stored)
     with faults.fail_next("delete", with_=412), pytest.raises(TransactionFailed) as caught:
         async with db.transaction() as tx:
@@ -165,11 +165,15 @@ async def test_an_operation_of_a_transaction_fails(db: Database, faults: Faults)
             tx.delete(stored)
     assert caught.value.index == 1
     with faults.fail_next("transaction", with_=413), pytest.raises(TableOrmError, match="made this request fail"):
-        async with db.transaction() as tx:
-            tx.insert(Note(id="b"))
-            tx.insert(Note(id="c"))
+        await insert_two(db)
 
     assert [note.id async for note in db.select(Note)] == ["a"]
+
+
+async def insert_two(db: Database) -> None:
+    async with db.transaction() as tx:
+        tx.insert(Note(id="b"))
+        tx.insert(Note(id="c"))
 
 
 class Shelf(Entity, table="FaultyShelves", partition_key="shelves", row_key="shelf_{id}"):
@@ -193,9 +197,7 @@ async def test_a_transaction_loses_a_race(faults: Faults, db: Database) -> None:
 
     assert (await db.get(Shelf, id="a")).books == 1
     with faults.fail_next("transaction", with_=412), pytest.raises(TransactionFailed) as caught:
-        async with db.transaction() as tx:
-            tx.insert(Note(id="b"))
-            tx.insert(Note(id="c"))
+        await insert_two(db)
     assert caught.value.index is None  # no operation in it has an ETag
 
 
@@ -208,7 +210,7 @@ async def test_a_write_with_an_index_fails(db: Database, faults: Faults) -> None
 
 async def test_a_lost_reply_that_is_found_out(db: Database, faults: Faults) -> None:
     """Where the row proves that the write was done, the program notices nothing."""
-    note = Marked(id="a")
+    note = Marked()
     with faults.lose_reply("insert"):
         await db.insert(note)
     note.text = "new"
@@ -220,7 +222,7 @@ async def test_a_lost_reply_that_is_found_out(db: Database, faults: Faults) -> N
 
 async def test_a_lost_reply_that_stays_unknown(db: Database, faults: Faults) -> None:
     """Where nothing proves it, `OutcomeUnknown` is raised: the write was done all the same."""
-    note = Note(id="a")
+    note = Note()
     await db.insert(note)
     note.text = "new"
     with faults.lose_reply("merge"), pytest.raises(OutcomeUnknown):
@@ -231,7 +233,7 @@ async def test_a_lost_reply_that_stays_unknown(db: Database, faults: Faults) -> 
 
 async def test_a_lost_reply_to_a_read(db: Database, faults: Faults) -> None:
     """A read whose reply is lost fails as one that nobody answers."""
-    await db.insert(Note(id="a"))
+    await db.insert(Note())
     with faults.lose_reply("get"), pytest.raises(Unavailable):
         await db.get(NOTE)
 
@@ -240,7 +242,7 @@ async def test_scopes_meet_faults(db: Database, faults: Faults) -> None:
     """A scope of the database sends its requests the same way."""
     scope = db.scope(id="a")
     with faults.fail_next("insert", with_=503), pytest.raises(Throttled):
-        await scope.insert(Note(id="a"))
+        await scope.insert(Note())
     with Faults(scope).fail_next("get", with_=503), pytest.raises(Throttled):
         await db.get(NOTE)
 
@@ -345,7 +347,7 @@ NOTHING_MEETS: dict[str, Callable[[Faults], AbstractContextManager[object]]] = {
 async def test_a_fault_that_nothing_meets(db: Database, faults: Faults, problem: str) -> None:
     """A block in which the request was not sent fails, and says what was expected."""
     with pytest.raises(AssertionError, match=problem), NOTHING_MEETS[problem](faults):
-        await db.insert(Note(id="a"))
+        await db.insert(Note())
 
 
 async def test_an_error_in_the_block(db: Database, faults: Faults) -> None:
@@ -371,7 +373,7 @@ async def test_a_lost_reply_to_a_merge_into_more(db: Database, faults: Faults) -
     """A row that has more than was merged into it shows all the same that the merge was done."""
     row = {"PartitionKey": "notes", "RowKey": "note_a", "EntityType": "Note", "More": 1}
     await insert_row(db, "Notes", row)
-    note = Note(id="a", text="new")
+    note = Note(text="new")
     with faults.lose_reply("insert-or-merge"), db.observe() as seen:
         await db.upsert(note)
     note.text = "newer"

@@ -52,7 +52,7 @@ def fault_from(error: BaseException, name: str) -> Fault:
     if isinstance(error, (apsw.IOError, apsw.CantOpenError, OSError)):
         return Fault(
             Code.INTERNAL_ERROR,
-            f"{name}: the operating system failed to open, read or write it ({error}); check its folder and the disk.",
+            f"{name}: the operating system failed to read or write the file ({error}); check the disk.",
         )
     return Fault(Code.INTERNAL_ERROR, f"{name}: unexpected {type(error).__name__}: {error}.")
 
@@ -94,4 +94,10 @@ def open_error_from(error: Exception, name: str) -> TableOrmError:
             f"{name}: permission denied; allow this user to read the file and to write to its folder.",
             Code.INSUFFICIENT_PERMISSIONS,
         )
-    return Unavailable(fault_from(error, name).message)
+    if isinstance(error, (apsw.CorruptError, apsw.TooBigError, *DAMAGE)):
+        return Unavailable(f"{name} is damaged ({error}); restore it from a backup.")
+    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+        return Unavailable(f"{name} is locked by another process; close that, or open with a longer `timeout`.")
+    if isinstance(error, apsw.FullError):
+        return Unavailable(f"{name}: the disk is full; free space, then open it again.")
+    return Unavailable(f"{name} cannot be opened ({error}); check its folder and the disk.")

@@ -188,7 +188,7 @@ def _find_route(call: Call) -> _Route:
         return _Route("Unknown", Action.QUERY, _refuse_below_table)
     route = _ROUTES.get((kind, verb, comp))
     if route is None:
-        raise _refusal_of(kind, verb, comp)
+        return _refuse_route(kind, verb, comp)
     if kind is Kind.SERVICE and call.options.get("restype") != "service":
         raise invalid_parameter("restype")
     if route.access is Action.UPDATE and "If-Match" not in call.headers:
@@ -196,18 +196,32 @@ def _find_route(call: Call) -> _Route:
     return route
 
 
-def _refusal_of(kind: Kind, verb: str, comp: str) -> Fault:
+def _refuse_route(kind: Kind, verb: str, comp: str) -> _Route:
     if any(kind is known and comp == other for known, _, other in _ROUTES):
-        return Fault(Code.METHOD_NOT_ALLOWED, f"The resource doesn't support the specified HTTP verb: {verb[:20]}.")
+        raise Fault(Code.METHOD_NOT_ALLOWED, f"The resource doesn't support the specified HTTP verb: {verb[:20]}.")
     if not comp:  # everything but the service has some operation without it
-        return Fault(Code.INVALID_URI, "The requested URI does not represent any resource on the server.")
-    return invalid_parameter(f"comp {comp[:40]!r}")
+        raise Fault(Code.INVALID_URI, "The requested URI does not represent any resource on the server.")
+    if kind is Kind.ENTITIES:
+        # A missing table is the first thing to tell: clients make a hint of that.
+        return _Route("Unknown", Action.QUERY, _refuse_parameter)
+    raise invalid_parameter("comp")
 
 
-async def _refuse_below_table(_: Request) -> Answer:
-    """Refuse what clients ask for that were given a table's URL as the account's, in words that SDKs make a hint of."""
-    raise Fault(
-        Code.INVALID_INPUT,
-        "Bad Request - Error in query syntax. The number of keys specified in the URI does not match number of key "
-        "properties for the resource: a table has no such resource; give clients the URL of the account.",
-    )
+async def _refuse_parameter(request: Request) -> Answer:
+    raise invalid_parameter(f"comp {request.options.get('comp', '')[:40]!r}")
+
+
+async def _refuse_below_table(request: Request) -> Answer:
+    """Refuse what clients ask for that were given a table's URL as the account's; they make a hint of the answer."""
+    verb, rest = request.verb, request.resource.rest
+    if verb == "POST" and rest in ("Tables", "Tables()"):
+        raise Fault(Code.PROPERTIES_NEED_VALUE, "The values are not specified for all properties in the entity.")
+    if verb == "POST" and rest == "$batch":
+        raise Fault(Code.MEDIA_TYPE_NOT_SUPPORTED, "None of the provided media types are supported.")
+    if verb == "DELETE":
+        raise Fault(
+            Code.INVALID_INPUT,
+            "Bad Request - Error in query syntax. The number of keys specified in the URI does not match number of key "
+            "properties for the resource.",
+        )
+    raise Fault(Code.INVALID_INPUT, "Bad Request - Error in query syntax. A table has no such resource.")

@@ -92,7 +92,7 @@ class MigrationStatus:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the status as plain values that JSON can represent."""
+        """Return the status as plain values; times are datetimes."""
         return {**attrs.asdict(self), "runs": [each.to_dict() for each in self.runs]}
 
 

@@ -101,8 +101,8 @@ def once(target: QueryTarget, terms: Sequence[Expression], requests: Iterable[Po
             why = "with conditions on what entries store" if told else f"while they do not hold {name}"
             raise ModelError(
                 f"a query of {schema.name} without an element is rejected {why}: an entity has an entry for each "
-                f"element, and could come several times; add a condition {schema.primary.name}.{name}.contains(...), "
-                f"put {name!r} into include=, or use conditions on fields alone"
+                f"element, so it could come up twice; add a condition {schema.primary.name}.{name}.contains(...), "
+                f"put {name!r} into include=, or use only conditions on fields"
             )
         return EntityOnce(target, tuple(requests))
     return None

@@ -157,8 +157,8 @@ def unverified_kinds(kinds: KindSet) -> KindSet:
             )
         if schema.unverified is None:
             raise ModelError(
-                f"verify(False) is rejected for {schema.name}: its entries hold keys alone, and the entities have to "
-                "be read; leave it out, or declare include= otherwise"
+                f"verify(False) is rejected for {schema.name}: its entries hold only keys, so the entities must be "
+                "read; leave it out, or declare another include="
             )
         schemas.append(schema.unverified)
     return KindSet(tuple(schemas), kinds.table, bags=False)
@@ -203,14 +203,14 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
         elif not all(schema.follows for schema in entries):
             name, own = next((schema.name, primary.name) for schema, primary in entries.items())
             raise ModelError(
-                f"{term} is rejected: the copies of {name} do not hold it; add the field to its include=, or query "
+                f"{term} is rejected: the entries of {name} do not hold it; add the field to its include=, or query "
                 f"{own} itself"
             )
         elif mixed:
             name = next(schema.name for schema in entries)
             raise ModelError(
-                f"{term} is rejected: it mixes what the rows of {name} store with {missing[0]}, which their entities "
-                "tell alone; use conditions on fields, or two queries"
+                f"{term} is rejected: it combines what the entries of {name} store with {missing[0]}, which only "
+                "their entities hold; use conditions on fields, or two queries"
             )
     return tuple(kept)
 

@@ -138,11 +138,11 @@ def refuse_other_models(target: QueryTarget, term: Expression) -> None:
         if isinstance(leaf, FieldTerm):
             schema = schema_of(leaf.field.model)
             if not schema.may_be_in(entities.table):
-                problem = f"the model is of table {schema.table}, the query reads {entities.table}"
+                problem = f"its model is in table {schema.table}, but the query reads {entities.table}"
                 raise misfit_error(leaf, getattr(leaf, "value", None), problem)
             schemas = entities.schemas
             if not entities.bags and not any(has_field(schema, leaf.field) for schema in schemas):
-                problem = f"the query asks for no {leaf.field.model.__name__}"
+                problem = f"the query does not select {leaf.field.model.__name__}"
                 raise misfit_error(leaf, getattr(leaf, "value", None), problem)
     refuse_encrypted(entities, term)
 

@@ -28,16 +28,16 @@ def too_many_error(target: QueryTarget, count: int | None) -> ScanRefused:
         found = f"{count:,}" if count <= 10 * MAX_ALTERNATIVES else f"more than {10 * MAX_ALTERNATIVES:,}"
     return ScanRefused(
         f"{_names_of(target)}: the conditions have {found} alternatives, each a request; a query has at most "
-        f"{MAX_ALTERNATIVES:,}. Read entities whose keys you know with db.get_many(keys), ask for fewer at a time, or "
-        f"add .allow_scan() to read table {target.table} and pick its rows here"
+        f"{MAX_ALTERNATIVES:,}. Read entities whose keys you know with db.get_many(keys), query fewer at a time, or "
+        f"add .allow_scan() to read table {target.table} and filter its rows in Python"
     )
 
 
 def too_many_buckets_error(target: QueryTarget, count: int) -> ScanRefused:
     """Return the error that refuses a query of more than `MAX_BUCKETS` partitions of which some are hash buckets."""
     return ScanRefused(
-        f"{_names_of(target)}: the conditions leave hash buckets of PartitionKeys open, and so name {count:,} "
-        f"partitions; the rows of {MAX_BUCKETS} at most are merged. Ask for fewer at a time, or add .allow_scan() to "
+        f"{_names_of(target)}: the conditions do not determine the hash buckets, so the query reads {count:,} "
+        f"partitions; at most {MAX_BUCKETS} can be merged. Query fewer at a time, or add .allow_scan() to "
         f"read table {target.table}"
     )
 
@@ -78,7 +78,7 @@ def scan_error(target: QueryTarget, terms: Sequence[Expression], *, in_range: bo
                 f"{visits}, because it has no equality on {' and '.join(missing)}, from which partition_key "
                 f"{template.text!r} is built; add .where({wanted}){_name_index_that_serves(schema, given)}, or {allow}"
             )
-    return ScanRefused(f"{visits}; add conditions that give one PartitionKey, or {allow}")
+    return ScanRefused(f"{visits}; add conditions that determine one PartitionKey, or {allow}")
 
 
 def _names_of(target: QueryTarget) -> str:
@@ -94,7 +94,7 @@ def _name_index_that_serves(schema: Schema, given: AbstractSet[str]) -> str:
         partition, row = rows.templates()
         if derived.deferred:
             if given >= frozenset(partition.fields):
-                return f", ask the index instead, db.select({derived.label})"
+                return f", query the index instead, db.select({derived.label})"
         elif row.fields and row.fields[0] in given and derived.holds_all({*given, *partition.fields}):
-            return f", which {derived.label} would serve then"
+            return f", which then uses {derived.label}"
     return ""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tableorm import AccessDenied, connect
-from tests.derived.feed.staff import Employee, noted
+from tests.derived.feed.staff import Employee, insert, noted
 
 HOUR = dt.timedelta(hours=1)
 SALES = {"department": "Sales"}
@@ -24,13 +24,13 @@ async def test_a_token_of_the_partition_writes_and_reads_its_feed(tmp_path: Path
     assert "Employee.changes" not in str(whole.explain())
 
     async with connect(url, sas=whole) as theirs:
-        await theirs.insert(Employee(id=1))
+        await insert(theirs, 1)
         assert await noted(theirs) == [["insert empid_000001"]]
         with pytest.raises(AccessDenied):
             await noted(theirs, "Law")
     async with connect(url, sas=blind) as theirs:
         with pytest.raises(AccessDenied, match="~f_counter"):
-            await theirs.insert(Employee(id=2))
+            await insert(theirs, 2)
 
 
 async def test_a_token_of_one_entity_has_no_feed(tmp_path: Path) -> None:
@@ -44,5 +44,5 @@ async def test_a_token_of_one_entity_has_no_feed(tmp_path: Path) -> None:
         )
         async with connect(url, sas=narrow) as theirs:
             with pytest.raises(AccessDenied, match="~f_counter"):
-                await theirs.insert(Employee(id=1))
+                await insert(theirs, 1)
         assert await db.select(Employee).where(Employee.department == "Sales").all() == []

@@ -27,7 +27,7 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.derived.feed.rows import trim_feed
 from tableorm.stores import CLOCK, Operation
-from tests.derived.feed.staff import KEEP, Employee, changes_of, noted
+from tests.derived.feed.staff import KEEP, Employee, changes_of, insert, noted
 from tests.faults import Fate, FaultyStore
 from tests.outbox.network import FATES, connected
 from tests.torture import seeds
@@ -51,11 +51,11 @@ async def test_a_write_beside_that_of_another_is_noted_once(
 ) -> None:
     """Whoever has the number in the end, the row under it says whose transaction it was."""
     if not first:
-        await other.insert(Employee(id=1))
+        await insert(other, 1)
     network.plan(fate)
-    network.meanwhile = lambda: other.insert(Employee(id=2))
+    network.meanwhile = lambda: insert(other, 2)
 
-    await db.insert(Employee(id=3))
+    await insert(db, 3)
     await network.deliver()
 
     found = [each for (each,) in await noted(db)]
@@ -84,8 +84,7 @@ async def test_a_delete_is_proven_when_many_others_went_on(db: Database, other: 
     await db.insert(ken)
 
     async def go_on() -> None:
-        for number in range(2, 12):
-            await other.insert(Employee(id=number))
+        await insert(other, *range(2, 12))
 
     network.plan(Fate.LOST_REPLY)
     network.meanwhile = go_on
@@ -99,24 +98,24 @@ async def test_a_feed_that_is_trimmed_meanwhile_leaves_no_doubt(
     db: Database, other: Database, network: FaultyStore
 ) -> None:
     """The number is free still, but the counter that was to be replaced is another one by then."""
-    await other.insert(Employee(id=1))
+    await insert(other, 1)
     CLOCK.advance(KEEP * 2)
     network.plan(Fate.LOST_REQUEST)
     network.meanwhile = lambda: trim_feed(connection_of(other), "FedStaff", "Sales", KEEP)
 
-    await db.insert(Employee(id=2))
+    await insert(db, 2)
     (change,) = await changes_of(db)
     assert change.number == 2
 
 
 async def test_who_loses_to_the_same_entity_is_told(db: Database, other: Database, network: FaultyStore) -> None:
     """The number was lost, and the entity too: it is not inserted a second time, and not noted."""
-    await other.insert(Employee(id=1))
+    await insert(other, 1)
     network.plan(Fate.LOST_REQUEST)
-    network.meanwhile = lambda: other.insert(Employee(id=3))
+    network.meanwhile = lambda: insert(other, 3)
 
     with pytest.raises(EntityExists):
-        await db.insert(Employee(id=3))
+        await insert(db, 3)
     assert await noted(db) == [["insert empid_000001"], ["insert empid_000003"]]
 
 
@@ -128,7 +127,7 @@ async def test_who_always_loses_is_told_in_the_end(other: Database, network: Fau
         async def _arrive(
             self, table: str, operations: tuple[Operation, ...], *, transaction: bool
         ) -> list[str | None]:
-            await other.insert(Employee(id=next(numbers)))
+            await insert(other, next(numbers))
             return await super()._arrive(table, operations, transaction=transaction)
 
     async with connected(Busy(network.store)) as losing:
@@ -136,7 +135,7 @@ async def test_who_always_loses_is_told_in_the_end(other: Database, network: Fau
         with pytest.raises(
             LostRace, match="others changed its row, or a count, list or feed that it belongs to, 50 times in a row"
         ):
-            await losing.insert(Employee(id=1))
+            await insert(losing, 1)
     assert ["insert empid_000001"] not in await noted(other)
 
 
@@ -195,7 +194,7 @@ async def write_once(db: Database, draw: random.Random, number: int, made: Count
     """Write some entities under keys that begin at a number, or update one that all writers share, or delete some."""
     match draw.randrange(8):
         case 0 | 1:
-            await db.insert(Employee(id=number))
+            await insert(db, number)
         case 2:
             shared = draw.randrange(4)
             one = await db.get(Employee, department="Sales", id=shared)
@@ -238,8 +237,7 @@ async def write(db: Database, draw: random.Random, first: int, steps: int, made:
 async def test_eight_writers_over_a_bad_network(db: Database, network: FaultyStore, seed: int) -> None:
     """Whatever is lost, late or delivered twice: a change is noted if it was made, once, and in order."""
     made = Counter[int]()
-    for number in range(4):
-        await db.insert(Employee(id=number))
+    await insert(db, *range(4))
     draw = random.Random(seed)
     fates = [*FATES, *[Fate.FINE] * 12]
 

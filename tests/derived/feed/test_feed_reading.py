@@ -101,11 +101,11 @@ async def test_cursors_of_other_feeds_are_refused(db: Database) -> None:
     await db.insert(Employee(department="Law", id=1))
     (change,) = await changes_of(db)
 
-    with pytest.raises(CursorError, match=r"changes\(Employee\) of partition 'Law': .* is of another change feed"):
+    with pytest.raises(CursorError, match=r"changes\(Employee\) of partition 'Law': .* belongs to another change feed"):
         await changes_of(db, "Law", after=change.cursor)
-    with pytest.raises(CursorError, match="is of another change feed"):
+    with pytest.raises(CursorError, match="belongs to another change feed"):
         await changes_of(db, "None", after=change.cursor)
-    with pytest.raises(CursorError, match="is of another change feed"):
+    with pytest.raises(CursorError, match="belongs to another change feed"):
         await changes_of(db, after=change.cursor.replace(".1", ".2"))
     for wrong in ("", "1", "x.y", change.cursor + "\n", cast("Any", 1)):
         with pytest.raises(CursorError, match=r"is not a cursor; pass change\.cursor unchanged"):
@@ -115,15 +115,15 @@ async def test_cursors_of_other_feeds_are_refused(db: Database) -> None:
         await changes_of(db, after=change.cursor)
     await db.create_tables(Employee)
     await insert(db, 1)
-    with pytest.raises(CursorError, match="is of another change feed"):
+    with pytest.raises(CursorError, match="belongs to another change feed"):
         await changes_of(db, after=change.cursor)
 
 
 async def test_arguments_are_checked(db: Database) -> None:
     """A partition is named by all of its fields, and by nothing else; its model has a feed."""
-    with pytest.raises(TemplateError, match="needs department, since each partition has a change feed of its own"):
+    with pytest.raises(TemplateError, match="needs department, because each partition has a separate change feed"):
         db.changes(Employee)
-    with pytest.raises(TemplateError, match="does not take 'id' for a partition; the field is department"):
+    with pytest.raises(TemplateError, match="has no field 'id'; the field is department"):
         db.changes(Employee, department="Sales", id=1)
     with pytest.raises(ModelError, match=r"changes\(Visitor\) is rejected: the model has no change feed; declare one"):
         db.changes(Visitor, department="Sales")

@@ -84,7 +84,7 @@ async def test_what_is_not_written_is_not_noted(db: Database) -> None:
     async with db.transaction() as tx:
         await tx.get(Employee, department="Sales", id=1, guard=True)
     with pytest.raises(EntityExists):
-        await db.insert(Employee(id=1))
+        await insert(db, 1)
     with pytest.raises(EntityExists):
         await db.insert(Employee(id=2, mail="k"))
     with pytest.raises(PreconditionFailed):
@@ -144,7 +144,7 @@ async def test_classes_of_a_base_share_its_feed(db: Database) -> None:
 
 async def test_each_partition_has_numbers_of_its_own(db: Database) -> None:
     """Writers of different partitions do not meet."""
-    await db.insert(Employee(id=1))
+    await insert(db, 1)
     await db.insert(Employee(department="Law", id=1))
 
     assert await noted(db) == await noted(db, "Law") == [["insert empid_000001"]]
@@ -221,11 +221,11 @@ async def test_long_keys_are_noted_in_full(db: Database) -> None:
 
 async def test_a_damaged_counter_refuses_writes(db: Database) -> None:
     """Nobody knows which number is next."""
-    await db.insert(Employee(id=1))
+    await insert(db, 1)
     await change_row(db, COUNTER, Last=-1)
 
     with pytest.raises(Exception, match=r"is not the counter of a change feed .* `tableorm audit --repair`"):
-        await db.insert(Employee(id=2))
+        await insert(db, 2)
 
 
 @pytest.mark.parametrize("last", [None, 1])
@@ -236,18 +236,18 @@ async def test_a_counter_that_lags_behind_refuses_writes(db: Database, last: int
 
     counted = rf"counts {last or 0} changes of the change feed, which has the row '~f_00000000000000{(last or 0) + 1}'"
     with pytest.raises(DecodeError, match=counted):
-        await db.insert(Employee(id=9))
+        await insert(db, 9)
     with pytest.raises(TransactionFailed, match=rf"{counted}.*nothing was applied"):
         async with db.transaction() as tx:
             tx.insert(Employee(id=9))
     await db.audit(Employee, repair=True)
-    await db.insert(Employee(id=9))
+    await insert(db, 9)
     assert [change.number for change in await changes_of(db)] == [1, 2, 3, 4]
 
 
 async def test_a_bag_cannot_write_the_counter_beside_entities(db: Database) -> None:
     """One transaction writes a row once."""
-    await db.insert(Employee(id=1))
+    await insert(db, 1)
     bag = await db.get(PropertyBag.key("FedStaff", "Sales", "~f_counter"))
     bag["Last"] = 7
     with pytest.raises(TransactionFailed, match=r"operation 0: save of PropertyBag .* counts the changes of the part"):

@@ -48,6 +48,12 @@ def model(indexes: dict[str, Any], *bases: type[Entity], name: str = "Person", *
     return cast("type[Any]", type(name, bases or (Entity,), space, **given))
 
 
+def child(name: str, base: type[Entity], by_email: Index | None = None, **keywords: Any) -> Any:
+    """A model that derives from another one, with another index if one is given."""
+    declared = {} if by_email is None else {"by_email": by_email}
+    return type(name, (base,), {"__module__": __name__, **declared}, **keywords)
+
+
 def by_email(**options: Any) -> dict[str, Any]:
     return {"by_email": Index(row_key="email_{email}", **options)}
 
@@ -88,7 +94,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     ),
     "the object of another index": (
         lambda: model({"one": (same := Index(row_key="x_{age}_{id}")), "two": same}),
-        ("Person.two", "the same object", "'one'", "another Index(...)"),
+        ("Person.two", "the same object", "'one'", "a separate Index(...)"),
     ),
     "no object": (
         lambda: model({"by_email": Index}),
@@ -136,7 +142,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     ),
     "a private name": (
         lambda: model({"_by_email": Index(row_key="email_{email}", unique=True)}),
-        ("Person._by_email", "not free"),
+        ("Person._by_email", "reserved; rename it"),
     ),
     "a kept field in a template": (
         lambda: model({"by_kept": Index(row_key="kept_{kept}_{id}", include="keys")}, keeps=True),
@@ -188,14 +194,14 @@ def test_copies_of_a_family_whose_keys_tell_kinds_are_no_entities() -> None:
     """A copy that could be taken for a sibling is rejected, whichever of the two is declared first."""
     index = Index(row_key="STAFF_{email}_{id}")
     base = model({}, abstract=True, discriminator="row_key", row_key="{kind}_{email}", name="Base")
-    staff: Any = type("Staff", (base,), {"__module__": __name__}, kind="STAFF")  # a class that nobody has is none
+    staff = child("Staff", base, kind="STAFF")  # a class that nobody has is none
     with pytest.raises(ModelError, match=rf"Customer\.by_email.*'STAFF_.*'.*{staff.__name__}\.row_key"):
-        type("Customer", (base,), {"by_email": index, "__module__": __name__}, kind="CUSTOMER", row_key="C_{id}")
+        child("Customer", base, by_email=index, kind="CUSTOMER", row_key="C_{id}")
 
     other = model({}, abstract=True, discriminator="row_key", row_key="{kind}_{email}", name="Other", table="Others")
-    first: Any = type("First", (other,), {"by_email": index, "__module__": __name__}, kind="FIRST", row_key="F_{id}")
+    first = child("First", other, by_email=index, kind="FIRST", row_key="F_{id}")
     with pytest.raises(ModelError, match=r"First\.by_email.*Second\.row_key"):
-        type("Second", (other,), {"__module__": __name__}, kind="STAFF")
+        child("Second", other, kind="STAFF")
     assert first.by_email == IndexOf(first, "by_email")
 
 
@@ -209,7 +215,7 @@ async def test_an_index_is_no_model(db: Database) -> None:
     """What takes a model and key fields says how to get at the entity instead."""
     await db.create_tables(Employee)
     by_email: Any = Employee.by_email
-    wanted = r"Employee\.by_email is not a model, but what Employee declares .*: read the entity by it first"
+    wanted = r"Employee\.by_email is not a model: read the entity with it first, .*, or give Employee with its"
     with pytest.raises(ModelError, match=wanted):
         await db.modify(by_email, lambda _: None, department="Sales", email="e1@x")
     with pytest.raises(ModelError, match=wanted):
@@ -245,8 +251,8 @@ async def test_classes_inherit_indexes(db: Database) -> None:
     base = model(
         {"by_email": Index(row_key="email_{email}_{kind}_{id:04d}")}, abstract=True, name="Base", row_key="b_{id:04d}"
     )
-    one: Any = type("One", (base,), {"__module__": __name__}, row_key="one_{id:04d}")
-    two: Any = type("Two", (base,), {"__module__": __name__}, row_key="two_{id:04d}", naming="pascal")
+    one = child("One", base, row_key="one_{id:04d}")
+    two = child("Two", base, row_key="two_{id:04d}", naming="pascal")
     await db.create_tables(one, two)
     await db.insert(one(group="g", id=1, email="b"))
     await db.insert(two(group="g", id=2, email="a"))
@@ -267,22 +273,17 @@ async def test_classes_inherit_indexes(db: Database) -> None:
 def test_a_family_does_not_share_other_rows(kind: type[Any]) -> None:
     """Entities of two kinds whose own keys begin otherwise can have the same number, and would want one copy."""
     base = model({"by_email": kind(row_key="email_{email}_{id:04d}")}, abstract=True, name="Base", row_key="b_{id:04d}")
-    _one = type("One", (base,), {"__module__": __name__}, row_key="one_{id:04d}")
+    _one = child("One", base, row_key="one_{id:04d}")
     with pytest.raises(ModelError, match=r"Two.by_email: .* of One.by_email .* put \{kind\} into it"):
-        type("Two", (base,), {"__module__": __name__}, row_key="two_{id:04d}")
+        child("Two", base, row_key="two_{id:04d}")
 
 
 async def test_a_class_can_replace_an_index(db: Database) -> None:
     """The nearest class counts."""
     base = model(EMAIL)
-    child: Any = type(
-        "Child",
-        (base,),
-        {"by_email": Index(row_key="mail_{email}_{id}"), "__module__": __name__},
-        row_key="child_{id:04d}",
-    )
-    await db.create_tables(child)
-    await db.insert(child(group="g", id=1, email="a"))
+    derived = child("Child", base, by_email=Index(row_key="mail_{email}_{id}"), row_key="child_{id:04d}")
+    await db.create_tables(derived)
+    await db.insert(derived(group="g", id=1, email="a"))
 
     assert ("g", "mail_a_1") in await read_table(db, "People")
 
@@ -290,8 +291,8 @@ async def test_a_class_can_replace_an_index(db: Database) -> None:
 async def test_a_family_shares_unique_values(db: Database) -> None:
     """An index of a base is unique among all classes that derive from it."""
     base = model(EMAIL, abstract=True, name="Base")
-    one: Any = type("One", (base,), {"__module__": __name__}, row_key="one_{id:04d}")
-    two: Any = type("Two", (base,), {"__module__": __name__}, row_key="two_{id:04d}")
+    one = child("One", base, row_key="one_{id:04d}")
+    two = child("Two", base, row_key="two_{id:04d}")
     await db.create_tables(one)
     await db.insert(one(group="g", id=1, email="a"))
     with pytest.raises(UniqueViolation, match="'one_0001' of this partition has email='a' already"):
@@ -337,9 +338,7 @@ async def test_a_condition_that_fails_names_the_index(db: Database) -> None:
 
     failing = model(by_email(unique=True, where=fails), name="Failing")
     await db.create_tables(failing)
-    asked = (
-        r"where= of the index Failing\.by_email raised ValueError\(7\) when it was asked about Failing\(group='g', id=7"
-    )
+    asked = r"where= of the index Failing\.by_email raised ValueError\(7\) for Failing\(group='g', id=7"
     with pytest.raises(ModelError, match=asked) as caught:
         await db.insert(failing(group="g", id=7, email="a"))
     assert isinstance(caught.value.__cause__, ValueError)

@@ -254,7 +254,8 @@ async def test_a_condition_on_an_entry_and_its_entity_at_once_is_refused(
     query = db.select(INDEXES[name]).where(condition).allow_scan()
     for call in (query.all, query.count, query.explain):
         with pytest.raises(
-            ModelError, match=rf"mixes what the rows of Person\.{name} store with {field_name}, .* tell alone; use"
+            ModelError,
+            match=rf"combines what the entries of Person\.{name} store with {field_name}, .* hold; use",
         ):
             answer = call()
             if isinstance(answer, Awaitable):
@@ -288,7 +289,7 @@ async def test_what_an_entry_does_not_hold_is_not_loaded(db: Database) -> None:
     assert (ann.name, ann.age, ann.team, ann.id) == ("Ann", 40, "a", 1)
     with pytest.raises(NotLoaded, match="city"):
         _ = ann.city
-    with pytest.raises(ModelError, match=r"Person.city == 'Bern' is rejected: the copies of Person.by_age do not"):
+    with pytest.raises(ModelError, match=r"Person.city == 'Bern' is rejected: the entries of Person.by_age do not"):
         await query.where(Person.city == "Bern").all()
 
 
@@ -352,7 +353,7 @@ async def test_an_entity_of_an_older_version(db: Database) -> None:
 
 async def test_no_query_of_the_model_chooses_it(db: Database) -> None:
     """A query of the entities never reads an eventual index by itself; the refusal of a scan names it."""
-    with pytest.raises(ScanRefused, match=r"ask the index instead, db.select\(Person.by_city\), or .allow_scan\(\)"):
+    with pytest.raises(ScanRefused, match=r"query the index instead, db.select\(Person.by_city\), or .allow_scan\(\)"):
         await db.select(Person).where(Person.city == "Bern").all()
     plan = db.select(Person).where(Person.team == "a", Person.name == "Ann").explain()
     assert plan.path == "primary key"

@@ -56,6 +56,11 @@ async def bag_of(db: Database, row_key: str) -> PropertyBag:
     return await db.get(PropertyBag.key("Staff", "Sales", row_key))
 
 
+async def remove(db: Database, row_key: str) -> None:
+    """Delete a row, as a program does that has no models."""
+    await db.delete(PropertyBag.key("Staff", "Sales", row_key), if_match="*")
+
+
 async def test_a_key_that_is_taken_is_not_overwritten(db: Database) -> None:
     """Whatever verb wants it; the error names the index and the row."""
     await db.create_tables(Employee)
@@ -106,7 +111,7 @@ async def test_an_entity_is_not_written_over_a_copy(db: Database) -> None:
 async def test_an_entry_that_was_left_behind_is_refused_until_it_is_repaired(db: Database) -> None:
     """A program that knows no indexes has deleted the entity; it is inserted again after a repair."""
     await hire(db)
-    await db.delete(PropertyBag.key("Staff", "Sales", "empid_000001"), if_match="*")
+    await remove(db, "empid_000001")
     assert ("Sales", "email_e1@x") in await read_table(db, "Staff")
     assert await db.get_or_none(Employee.by_name, department="Sales", last_name="Li", id=1) is None
     assert await db.select(Employee.by_name).where(Employee.department == "Sales").all() == []
@@ -138,7 +143,7 @@ async def test_an_entity_that_lost_its_manifest_is_refused_until_it_is_repaired(
 async def test_a_unique_value_that_was_left_behind_stays_taken(db: Database) -> None:
     """Nobody can tell it from one that is in use without reading more; the error says whose, and the index."""
     await hire(db)
-    await db.delete(PropertyBag.key("Staff", "Sales", "empid_000001"), if_match="*")
+    await remove(db, "empid_000001")
     taken = "the entity 'empid_000001' of this partition has email='e1@x' already"
     with pytest.raises(UniqueViolation, match=taken) as caught:
         await db.insert(employee(2, email="e1@x"))
@@ -150,12 +155,12 @@ async def test_a_unique_value_that_was_left_behind_stays_taken(db: Database) -> 
 async def test_a_copy_that_is_missing_is_no_obstacle(db: Database, row_key: str) -> None:
     """It was to be replaced or deleted, and is gone: the write does without."""
     await hire(db)
-    await db.delete(PropertyBag.key("Staff", "Sales", row_key), if_match="*")
+    await remove(db, row_key)
     one = await db.get(EMPLOYEE)
     one.email, one.last_name, one.age = "new@x", "Zed", 31
     await db.save(one)
     assert await find_wrong(db) == []
-    await db.delete(PropertyBag.key("Staff", "Sales", "email_new@x"), if_match="*")
+    await remove(db, "email_new@x")
     await db.delete(one)
     assert await read_table(db, "Staff") == {}
 
@@ -267,7 +272,7 @@ async def test_conditions_on_what_copies_lack(db: Database) -> None:
     assert [each.id for each in await by_name.all()] == [1, 3]
     assert await by_name.count() == 2
     assert [each.etag is not None for each in await by_name.limit(1).all()] == [True]
-    refused = r"copies of Employee\.by_age do not hold it; add the field to its include="
+    refused = r"entries of Employee\.by_age do not hold it; add the field to its include="
     for note in (Employee.note, AnyEmployee.note):
         with pytest.raises(ModelError, match=refused):
             await db.select(Employee.by_age).where(Employee.department == "Sales", note == "n").all()

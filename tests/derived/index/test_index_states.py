@@ -29,7 +29,9 @@ from tableorm.models.reserved import UPKEEP_TABLE
 from tableorm.testing import Faults, assert_requests
 from tests.database.between import Awkward
 from tests.databases import memory_database
-from tests.derived.index.conftest import Open
+from tests.derived.index.programs import db, other
+
+__all__ = ["db", "other"]  # fixtures
 
 
 class AnyStaff(Entity, table="StatesStaff", partition_key="{team}", row_key="s_{id:03d}", abstract=True):
@@ -113,26 +115,23 @@ async def states_of(db: Database) -> dict[str, str]:
 # Who asks
 
 
-async def test_who_made_the_table_asks_nothing(open_program: Open) -> None:
+async def test_who_made_the_table_asks_nothing(db: Database, other: Database) -> None:
     """The program that makes a table knows that its indexes are complete; another one asks once."""
-    first, second = await open_program(), await open_program()
-    with assert_requests(first, 3):  # two tables, and the state
-        await first.create_tables(Staff)
-    await first.insert(Staff(age=30))
+    with assert_requests(db, 3):  # two tables, and the state
+        await db.create_tables(Staff)
+    await db.insert(Staff(age=30))
 
-    with assert_requests(first, 1):
-        assert (await find(first)).id == 1
-    with assert_requests(second, 2):
-        assert [each.id for each in await by_age(second).all()] == [1]
-    with assert_requests(second, 2):
-        await by_age(second).all()
-        await find(second)
+    with assert_requests(db, 1):
+        assert (await find(db)).id == 1
+    with assert_requests(other, 2):
+        assert [each.id for each in await by_age(other).all()] == [1]
+    with assert_requests(other, 2):
+        await by_age(other).all()
+        await find(other)
 
 
-async def test_models_without_such_indexes_ask_nothing(open_program: Open) -> None:
+async def test_models_without_such_indexes_ask_nothing(db: Database) -> None:
     """No state is kept or read of a plain model, nor of an index whose declaration says whether it is read."""
-    db = await open_program()
-
     with assert_requests(db, 3):
         await db.create_tables(Known)
         await db.insert(Known(age=30))
@@ -156,9 +155,8 @@ async def _stream(query: Any) -> list[Any]:
         return [each async for each in stream]
 
 
-async def test_entries_of_an_incomplete_index_are_not_read(open_program: Open) -> None:
+async def test_entries_of_an_incomplete_index_are_not_read(db: Database) -> None:
     """Every way to read by it is rejected, and the remedy is named."""
-    db = await open_program()
     await fill(db)
     query = db.select(Staff.by_age).where(Staff.team == "a")
     reads: list[Awaitable[Any]] = [query.all(), query.first(), query.count(), query.exists(), query.page(2)]
@@ -176,9 +174,8 @@ async def test_entries_of_an_incomplete_index_are_not_read(open_program: Open) -
             await point(Staff.by_age, team="a", age=30, id=900)
 
 
-async def test_explain_sends_nothing(open_program: Open) -> None:
+async def test_explain_sends_nothing(db: Database) -> None:
     """It takes an index for complete until the store was asked; what it shows is not what decides."""
-    db = await open_program()
     await fill(db)
     query = by_age(db)
 
@@ -188,30 +185,28 @@ async def test_explain_sends_nothing(open_program: Open) -> None:
     assert "by primary key" in str(query.explain())
 
 
-async def test_a_cursor_goes_on_when_the_index_is_complete(open_program: Open) -> None:
+async def test_a_cursor_goes_on_when_the_index_is_complete(db: Database, other: Database) -> None:
     """Pages that were begun by the entities' own keys, or by the index in another program, go on where they were."""
-    early, late = await open_program(), await open_program()
-    await fill(early, 9)
-    page = await by_age(early).page(4)
-    await by_age(late).all()
-    await early.build_index(Staff.by_age, no_older_writers=True)
+    await fill(db, 9)
+    page = await by_age(db).page(4)
+    await by_age(other).all()
+    await db.build_index(Staff.by_age, no_older_writers=True)
 
-    after = await by_age(early).page(4, page.cursor)
-    ahead = await by_age(early).page(4)
-    behind = await by_age(late).page(4, ahead.cursor)
+    after = await by_age(db).page(4, page.cursor)
+    ahead = await by_age(db).page(4)
+    behind = await by_age(other).page(4, ahead.cursor)
 
     assert [each.id for each in page.items + after.items] == [*range(8)]
     assert [each.id for each in ahead.items + behind.items] == [*range(8)]
     with pytest.raises(CursorError, match="another query"):
-        await by_age(early, 31).page(4, page.cursor)
+        await by_age(db, 31).page(4, page.cursor)
 
 
 # How it becomes readable
 
 
-async def test_other_programs_learn_of_it_within_a_minute(open_program: Open) -> None:
+async def test_other_programs_learn_of_it_within_a_minute(db: Database, other: Database) -> None:
     """They ask for the states once a minute as long as the index is not complete."""
-    db, other = await open_program(), await open_program()
     await fill(db)
     await by_age(other).all()
     await db.build_index(Staff.by_age, no_older_writers=True)
@@ -227,9 +222,8 @@ async def test_other_programs_learn_of_it_within_a_minute(open_program: Open) ->
     assert "by index Staff.by_age" in str(by_age(other).explain())
 
 
-async def test_a_build_that_is_not_complete_makes_nothing_readable(open_program: Open) -> None:
+async def test_a_build_that_is_not_complete_makes_nothing_readable(db: Database) -> None:
     """A row in the way of an entry leaves the index incomplete, whatever the operator says."""
-    db = await open_program()
     await fill(db)
     await db.insert(PropertyBag("StatesStaff", "a", "age_030_001", {"Text": "mine"}))
 
@@ -239,9 +233,8 @@ async def test_a_build_that_is_not_complete_makes_nothing_readable(open_program:
     await assert_not_read(db)
 
 
-async def test_a_declaration_can_say_it_itself(open_program: Open) -> None:
+async def test_a_declaration_can_say_it_itself(db: Database) -> None:
     """`building=True` forbids reading what the store says is complete; `building=False` allows what it does not say."""
-    db = await open_program()
     await begin(db)
 
     with pytest.raises(NotSupported, match="is being built"):
@@ -252,9 +245,8 @@ async def test_a_declaration_can_say_it_itself(open_program: Open) -> None:
     assert len(await db.select(Known.by_age).where(Known.team == "a").all()) == 1
 
 
-async def test_what_was_built_behind_the_flag_is_readable_without_it(open_program: Open) -> None:
+async def test_what_was_built_behind_the_flag_is_readable_without_it(db: Database) -> None:
     """An index that is declared with `building=True` gets its state too: the declarations keep equal entries."""
-    db = await open_program()
     await fill(db)
 
     assert (await db.build_index(Being.by_age, no_older_writers=True)).readable
@@ -262,9 +254,8 @@ async def test_what_was_built_behind_the_flag_is_readable_without_it(open_progra
     assert len(await db.select(Staff.by_age).where(Staff.team == "a").all()) == 4
 
 
-async def test_a_changed_declaration_begins_anew(open_program: Open) -> None:
+async def test_a_changed_declaration_begins_anew(db: Database) -> None:
     """Its state is another row; the former one stays as it is."""
-    db = await open_program()
     await begin(db)
 
     with pytest.raises(NotSupported, match=r"Changed\.by_age is not read"):
@@ -279,9 +270,8 @@ async def test_a_changed_declaration_begins_anew(open_program: Open) -> None:
 # Tables
 
 
-async def test_states_are_listed(open_program: Open) -> None:
+async def test_states_are_listed(db: Database) -> None:
     """With their model, name and tables; those of tables that were there are not complete."""
-    db = await open_program()
     await make_filled(db)
     before = dt.datetime.now(dt.UTC)
     await db.create_tables(StaffByTable)
@@ -297,10 +287,9 @@ async def test_states_are_listed(open_program: Open) -> None:
     assert str(listed[0]).startswith("Staff.by_age of table StatesStaff: write-only since 20")
 
 
-async def test_an_index_needs_both_of_its_tables_new(open_program: Open) -> None:
+async def test_an_index_needs_both_of_its_tables_new(db: Database, other: Database) -> None:
     """Entities, or entries, may have been there before."""
-    db = await open_program()
-    await (await open_program()).create_tables("StatesAges")
+    await other.create_tables("StatesAges")
     await db.create_tables(StaffByTable)
     assert await states_of(db) == {"of_age": "write-only"}
     for table in ("StatesStaff", "StatesAges"):
@@ -313,9 +302,8 @@ async def test_an_index_needs_both_of_its_tables_new(open_program: Open) -> None
 
 
 @pytest.mark.parametrize("table", ["StatesStaff", "statesages"])
-async def test_a_table_takes_its_states_with_it(open_program: Open, table: str) -> None:
+async def test_a_table_takes_its_states_with_it(db: Database, other: Database, table: str) -> None:
     """Be it that of the entities or that of the entries, in any spelling: made anew by others, it is not complete."""
-    db, other = await open_program(), await open_program()
     await db.create_tables(StaffByTable)
     assert await states_of(other) == {"of_age": "readable"}
 
@@ -327,20 +315,18 @@ async def test_a_table_takes_its_states_with_it(open_program: Open, table: str) 
         await db.select(StaffByTable.of_age).where(StaffByTable.team == "a").all()
 
 
-async def test_programs_that_begin_together(open_program: Open) -> None:
+async def test_programs_that_begin_together(db: Database, other: Database) -> None:
     """One finds rows in the table that the other one has just made, and not yet noted the states of: it asks again."""
-    one, two = await open_program(), await open_program()
-    await make_filled(one)  # as far as the first program got
-    await two.create_tables(Staff)
-    await one.build_index(Staff.by_age, no_older_writers=True)  # the state comes a moment later
+    await make_filled(db)  # as far as the first program got
+    await other.create_tables(Staff)
+    await db.build_index(Staff.by_age, no_older_writers=True)  # the state comes a moment later
 
-    await two.insert(Staff(age=30))
-    assert (await find(two)).id == 1
+    await other.insert(Staff(age=30))
+    assert (await find(other)).id == 1
 
 
-async def test_a_table_stays_new_for_who_made_it(open_program: Open) -> None:
+async def test_a_table_stays_new_for_who_made_it(db: Database, other: Database) -> None:
     """By name, or for another model; not if the model has entities in it, nor when it was dropped by then."""
-    db = await open_program()
     await db.create_tables("StatesStaff")
     await db.insert(PropertyBag("StatesStaff", "a", "x"))
 
@@ -352,7 +338,7 @@ async def test_a_table_stays_new_for_who_made_it(open_program: Open) -> None:
     await db.create_tables(StaffByTable)
     assert await states_of(db) == {"by_age": "readable", "of_age": "write-only"}
     await db.drop_table("statesstaff")
-    await (await open_program()).create_tables(Older)
+    await other.create_tables(Older)
     await db.create_tables(Staff)
     assert await states_of(db) == {"by_age": "write-only"}
 
@@ -368,16 +354,15 @@ async def test_a_page_without_rows_is_not_the_end() -> None:
         assert {state.state for state in await db.index_states()} == {"write-only"}
 
 
-async def test_a_state_never_goes_back(open_program: Open) -> None:
+async def test_a_state_never_goes_back(db: Database, other: Database) -> None:
     """A program that finds the table, and no state yet, leaves the state that another one wrote meanwhile."""
-    one, two = await open_program(), await open_program()
-    await make_filled(one)
-    faults = Faults(two)
+    await make_filled(db)
+    faults = Faults(other)
     with faults.fail_next("query", with_="TableNotFound", table=UPKEEP_TABLE):
-        await one.build_index(Staff.by_age, no_older_writers=True)
-        await two.create_tables(Staff)
+        await db.build_index(Staff.by_age, no_older_writers=True)
+        await other.create_tables(Staff)
 
-    assert await states_of(two) == {"by_age": "readable"}
+    assert await states_of(other) == {"by_age": "readable"}
 
 
 async def test_a_lost_reply_is_made_good() -> None:
@@ -433,9 +418,8 @@ async def test_who_may_not_note_states_still_begins() -> None:
 # Where
 
 
-async def test_a_token_for_one_table_hides_the_states(open_program: Open, tmp_path: Path) -> None:
+async def test_a_token_for_one_table_hides_the_states(db: Database, tmp_path: Path) -> None:
     """Its holder reads by the index only if the declaration says that it is complete, and asks once a minute."""
-    db = await open_program()
     await begin(db)
     token = await db.grant(Staff, "r", dt.timedelta(hours=1))
 
@@ -454,10 +438,9 @@ async def test_a_token_for_one_table_hides_the_states(open_program: Open, tmp_pa
             await mine.index_states()
 
 
-async def test_a_scope_reads_by_the_index(open_program: Open) -> None:
+async def test_a_scope_reads_by_the_index(db: Database, other: Database) -> None:
     """States are the mapper's own: a scope uses them, and does not list them."""
-    await (await open_program()).create_tables(Staff)
-    db = await open_program()
+    await other.create_tables(Staff)
     await db.insert(Staff(age=30))
     mine = db.scope(team="a")
 

@@ -8,7 +8,9 @@ import pytest
 
 from tableorm import Database, Entity, Index, IndexList, Mapped, NotSupported, PropertyBag, Scope
 from tableorm.connection.connection import connection_of
-from tests.derived.index.conftest import Open
+from tests.derived.index.programs import db, other
+
+__all__ = ["db", "other"]  # fixtures
 
 TABLE, CITIES = "ListStates", "ListStatesCities"
 
@@ -69,9 +71,8 @@ async def fill(db: Database, model: Any) -> None:
 
 
 @every_place
-async def test_a_list_is_looked_up_when_it_was_built(open_program: Open, model: Any) -> None:
+async def test_a_list_is_looked_up_when_it_was_built(db: Database, other: Database, model: Any) -> None:
     """Not before a clean build beside which no older program writes; other programs learn of it within a minute."""
-    db, other = await open_program(), await open_program()
     await fill(db, model)
     remedy = rf"in_city is not read: .* run db\.build_index\({model.__name__}\.in_city, no_older_writers=True\)"
     for each in (db, other, db.scope(house="a")):
@@ -99,9 +100,8 @@ async def test_a_list_is_looked_up_when_it_was_built(open_program: Open, model: 
 
 
 @every_place
-async def test_states_name_the_tables_of_lists(open_program: Open, model: Any) -> None:
+async def test_states_name_the_tables_of_lists(db: Database, model: Any) -> None:
     """Of lists in blobs that of the entities. A table takes its states with it."""
-    db = await open_program()
     await fill(db, model)
     lists = CITIES if model is GuestElsewhere else TABLE
 
@@ -115,9 +115,8 @@ async def test_states_name_the_tables_of_lists(open_program: Open, model: Any) -
 
 
 @every_place
-async def test_an_incomplete_list_lacks_entities_without_damage(open_program: Open, model: Any) -> None:
+async def test_an_incomplete_list_lacks_entities_without_damage(db: Database, model: Any) -> None:
     """An audit reports missing entities of a list that is complete, and of none that is not; nor does it add them."""
-    db = await open_program()
     await fill(db, model)
     report = await db.audit(model, repair=True)
     assert (report.found, report.repaired) == (0, 0)
@@ -129,9 +128,8 @@ async def test_an_incomplete_list_lacks_entities_without_damage(open_program: Op
     assert await look_up(db, model) == [0, 1, 2, 7, 9]
 
 
-async def test_what_manifests_say_counts_in_an_incomplete_list(open_program: Open) -> None:
+async def test_what_manifests_say_counts_in_an_incomplete_list(db: Database) -> None:
     """An entity whose manifest names its list is missing in it, also while others may be."""
-    db = await open_program()
     await fill(db, Guest)
     await db.delete(PropertyBag.key(TABLE, "a", "city_Oslo~"), if_match="*")
 

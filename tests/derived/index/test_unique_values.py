@@ -36,7 +36,7 @@ from tests.rows import insert_row
 
 
 class User(Entity, table="UniqueUsers", partition_key="{tenant}", row_key="user_{id:03d}"):
-    tenant: Mapped[str]
+    tenant: Mapped[str] = field(default="b")
     id: Mapped[int]
     email: Mapped[str | None]
     name: Mapped[str] = field(default="")
@@ -89,7 +89,7 @@ def take(user: User) -> None:
 
 
 VERBS: dict[str, Callable[[Database, User], Awaitable[object]]] = {
-    "insert": lambda db, user: db.insert(User(tenant="b", id=1, email="Ann@x")),
+    "insert": lambda db, user: db.insert(User(id=1, email="Ann@x")),
     "save": lambda db, user: db.save(user),
     "modify": lambda db, user: db.modify(user.key, take),
     "upsert": lambda db, user: db.upsert(user),
@@ -101,7 +101,7 @@ VERBS: dict[str, Callable[[Database, User], Awaitable[object]]] = {
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_value_that_another_entity_has(db: Database, verb: str) -> None:
     """Each verb refuses it, and names model, index, value and the entity; nothing of the write is left."""
-    user = User(tenant="b", id=2, email="ben@x")
+    user = User(id=2, email="ben@x")
     await db.insert(user)
     user.email = "ANN@x"
     with pytest.raises(
@@ -124,8 +124,8 @@ async def test_twice_in_a_transaction(db: Database) -> None:
     """Two entities of one transaction cannot claim one value; nothing is sent."""
     with pytest.raises(TransactionFailed, match=r"another entity of this transaction has email='N@x' al"):
         async with db.transaction() as tx:
-            tx.insert(User(tenant="b", id=1, email="n@x"))
-            tx.insert(User(tenant="b", id=2, email="N@x"))
+            tx.insert(User(id=1, email="n@x"))
+            tx.insert(User(id=2, email="N@x"))
 
     assert await reserved(db) == {"email_ann@x/taken": ["a", "user_001"]}
 
@@ -138,7 +138,7 @@ async def test_several_in_a_transaction(db: Database) -> None:
     ) as caught:
         async with db.transaction() as tx:
             for number, email in enumerate(["new@x", "ann@x", "cid@x"]):
-                tx.insert(User(tenant="b", id=number, email=email))
+                tx.insert(User(id=number, email=email))
 
     assert caught.value.index == 1 and isinstance(caught.value.__cause__, UniqueViolation)
     assert [(n, type(error)) for n, error in caught.value.others.items()] == [(2, UniqueViolation)]
@@ -179,6 +179,16 @@ async def test_only_some_entities_count(db: Database) -> None:
     assert await reserved(db, "UniqueNumbers") == expected
 
 
+STALE: Row = {
+    "PartitionKey": "email_z",
+    "RowKey": "taken",
+    "EntityType": "User#by_email",
+    "_of": '["UniqueUsers","a","user_001"]',
+    "_v": "x" * 12,
+}
+"""A reservation that its entity does not hold."""
+
+
 async def test_readers(db: Database) -> None:
     """An entity is found by its value, as it is, with its ETag; by a reservation that it does not hold it is not."""
     with assert_requests(db, 2):
@@ -186,11 +196,10 @@ async def test_readers(db: Database) -> None:
     assert (ann.name, ann.etag is not None) == ("Ann", True)
     found = await db.select(User.by_email).where(User.email == "ann@x").all()
     assert [user.name for user in found] == ["Ann"]
-    with pytest.raises(ModelError, match=r"verify\(False\) is rejected for User.by_email: its entries hold keys alone"):
+    with pytest.raises(ModelError, match=r"verify\(False\) is rejected for User.by_email: its entries hold only keys"):
         db.select(User.by_email).verify(False)
 
-    stale: Row = {"EntityType": "User#by_email", "_of": '["UniqueUsers","a","user_001"]', "_v": "x" * 12}
-    await insert_row(db, "UniqueEmails", {"PartitionKey": "email_z", "RowKey": "taken", **stale})
+    await insert_row(db, "UniqueEmails", STALE)
     assert await db.get_or_none(User.by_email, email="z") is None
     with pytest.raises(EntityNotFound):
         await db.get(User.by_email, email="nobody")
@@ -198,10 +207,9 @@ async def test_readers(db: Database) -> None:
 
 async def test_an_abandoned_reservation_is_taken_over(db: Database) -> None:
     """Of whom it was cannot commit any more: its decision row is void."""
-    stale: Row = {"EntityType": "User#by_email", "_of": '["UniqueUsers","a","user_001"]', "_v": "x" * 12}
-    await insert_row(db, "UniqueEmails", {"PartitionKey": "email_z", "RowKey": "taken", **stale})
+    await insert_row(db, "UniqueEmails", STALE)
 
-    await db.insert(User(tenant="b", id=1, email="Z"))
+    await db.insert(User(id=1, email="Z"))
 
     assert (await reserved(db))["email_z/taken"] == ["b", "user_001"]
     assert (await db.store.get("UniqueUsers", "a", "~o_" + "x" * 12))["State"] == "void"
@@ -211,9 +219,9 @@ async def test_an_abandoned_reservation_is_taken_over(db: Database) -> None:
     "row",
     [
         {"EntityType": "Letter"},
-        {"EntityType": "User#by_email", "_of": '["Others","a","user_001"]', "_v": "x" * 12},
-        {"EntityType": "User#by_email", "_of": '["UniqueUsers","a","user_001"]', "_v": "no token"},
-        {"EntityType": "User#by_name", "_of": '["UniqueUsers","a","user_001"]', "_v": "x" * 12},
+        {**STALE, "_of": '["Others","a","user_001"]'},
+        {**STALE, "_v": "no token"},
+        {**STALE, "EntityType": "User#by_name"},
     ],
 )
 async def test_a_row_that_is_in_the_way(db: Database, row: Row) -> None:
@@ -222,7 +230,7 @@ async def test_a_row_that_is_in_the_way(db: Database, row: Row) -> None:
     await insert_row(db, "UniqueEmails", {**keys, **row})
 
     with pytest.raises(EntityExists, match=r"needs the row \('email_z', 'taken'\) of table UniqueEmails, where a row"):
-        await db.insert(User(tenant="b", id=1, email="z"))
+        await db.insert(User(id=1, email="z"))
 
     assert row.items() <= (await db.store.get("UniqueEmails", "email_z", "taken")).items()
 
@@ -259,7 +267,7 @@ async def test_an_archive_out_of_the_database(db: Database) -> None:
         await worker.drain()
 
     assert await reserved(db) == {}
-    await db.insert(User(tenant="b", id=1, email="ann@x"))
+    await db.insert(User(id=1, email="ann@x"))
 
 
 # Versions of programs

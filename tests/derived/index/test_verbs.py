@@ -121,18 +121,23 @@ def assign(one: Employee, change: dict[str, Any]) -> Employee:
     return one
 
 
-def in_transaction(add: Callable[[Transaction, Employee], None]) -> Verb:
+def by(verb: Callable[..., Awaitable[object]], **options: Any) -> Verb:
+    """Write the changed entity by this method of the database."""
+    return lambda db, one, change: verb(db, assign(one, change), **options)
+
+
+def in_transaction(verb: Callable[..., object], **options: Any) -> Verb:
     async def write(db: Database, one: Employee, change: dict[str, Any]) -> None:
         async with db.transaction() as tx:
-            add(tx, assign(one, change))
+            verb(tx, assign(one, change), **options)
 
     return write
 
 
-def in_bulk(add: Callable[[Bulk, Employee], Awaitable[None]]) -> Verb:
+def in_bulk(verb: Callable[..., Awaitable[object]], **options: Any) -> Verb:
     async def write(db: Database, one: Employee, change: dict[str, Any]) -> None:
         async with db.bulk(errors="report") as bulk:
-            await add(bulk, assign(one, change))
+            await verb(bulk, assign(one, change), **options)
         raise_first(bulk.report)
 
     return write
@@ -149,6 +154,10 @@ async def tx_delete_insert(db: Database, one: Employee, change: dict[str, Any]) 
         tx.insert(assign(one, change))
 
 
+async def delete_by_key(bulk: Bulk, one: Employee) -> None:
+    await bulk.delete(one.key, if_match="*")
+
+
 async def delete_found(query: Select[Employee]) -> None:
     assert (await query.delete()).written == 1
 
@@ -159,28 +168,28 @@ def raise_first(report: BulkReport) -> None:
 
 
 VERBS: dict[str, Verb] = {
-    "save": lambda db, one, change: db.save(assign(one, change)),
-    "merge": lambda db, one, change: db.merge(assign(one, change)),
+    "save": by(Database.save),
+    "merge": by(Database.merge),
     "merge_some": lambda db, one, change: db.merge(assign(one, change), only=list(change)),
     "force_merge": lambda db, one, change: db.merge(assign(one, change), only=list(change), if_match="*"),
-    "replace": lambda db, one, change: db.replace(assign(one, change)),
-    "force_replace": lambda db, one, change: db.replace(assign(one, change), if_match="*"),
-    "drop_extra": lambda db, one, change: db.replace(assign(one, change), if_match="*", drop_extra=True),
-    "upsert_merge": lambda db, one, change: db.upsert(assign(one, change)),
-    "upsert_replace": lambda db, one, change: db.upsert(assign(one, change), mode="replace"),
-    "delete": lambda db, one, change: db.delete(assign(one, change)),
-    "force_delete": lambda db, one, change: db.delete(assign(one, change), if_match="*"),
+    "replace": by(Database.replace),
+    "force_replace": by(Database.replace, if_match="*"),
+    "drop_extra": by(Database.replace, if_match="*", drop_extra=True),
+    "upsert_merge": by(Database.upsert),
+    "upsert_replace": by(Database.upsert, mode="replace"),
+    "delete": by(Database.delete),
+    "force_delete": by(Database.delete, if_match="*"),
     "modify": lambda db, one, change: db.modify(one, lambda e: assign(e, change)),
     "modify_key": lambda db, one, change: db.modify(one.key, lambda e: assign(e, change)),
-    "tx_save": in_transaction(lambda tx, one: tx.save(one)),
-    "tx_force_replace": in_transaction(lambda tx, one: tx.replace(one, if_match="*")),
-    "tx_upsert": in_transaction(lambda tx, one: tx.upsert(one, mode="replace")),
+    "tx_save": in_transaction(Transaction.save),
+    "tx_force_replace": in_transaction(Transaction.replace, if_match="*"),
+    "tx_upsert": in_transaction(Transaction.upsert, mode="replace"),
     "tx_modify": tx_modify,
-    "tx_delete": in_transaction(lambda tx, one: tx.delete(one)),
+    "tx_delete": in_transaction(Transaction.delete),
     "tx_delete_insert": tx_delete_insert,
-    "bulk_save": in_bulk(lambda bulk, one: bulk.save(one)),
-    "bulk_upsert": in_bulk(lambda bulk, one: bulk.upsert(one, mode="replace")),
-    "bulk_delete": in_bulk(lambda bulk, one: bulk.delete(one.key, if_match="*")),
+    "bulk_save": in_bulk(Bulk.save),
+    "bulk_upsert": in_bulk(Bulk.upsert, mode="replace"),
+    "bulk_delete": in_bulk(delete_by_key),
     "query_delete": lambda db, one, change: delete_found(found(db).where(Employee.id == 1)),
     "index_query_delete": lambda db, one, change: delete_found(found(db, Employee.by_email)),
 }

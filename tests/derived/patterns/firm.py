@@ -26,7 +26,7 @@ class Department(Entity, table="Firm", partition_key="{name}", row_key="departme
 
 
 class Employee(Entity, table="Firm", partition_key="{department}", row_key="empid_{id:06d}"):
-    department: Mapped[str]
+    department: Mapped[str] = field(default="Sales")
     id: Mapped[int]
     name: Mapped[str] = field(default="Ann")
     last_name: Mapped[str | None] = field(default="Li")
@@ -39,7 +39,7 @@ class Employee(Entity, table="Firm", partition_key="{department}", row_key="empi
 
 
 class Badge(Entity, table="Firm", partition_key="{department}", row_key="badge_{number:06d}"):
-    department: Mapped[str]
+    department: Mapped[str] = field(default="Sales")
     number: Mapped[int]
     code: Mapped[str | None] = field(default=None)
 

@@ -9,18 +9,18 @@ from tests.derived.patterns.firm import Badge, Department, Employee, assert_cons
 async def test_failures_sink_nothing_else(db: Database) -> None:
     """An insert of what is there, a stale save and a value that is taken are reported, each with its reason."""
     await db.insert(Department(name="Sales"))
-    await db.insert(Employee(department="Sales", id=1))
+    await db.insert(Employee(id=1))
     stale = await db.get(Employee, department="Sales", id=1)
     await db.modify(Employee, lambda e: setattr(e, "salary", 5), department="Sales", id=1)
     stale.salary = 7
-    await db.insert(Badge(department="Sales", number=1, code="a"))
+    await db.insert(Badge(number=1, code="a"))
     async with db.bulk(errors="report") as bulk:
         await bulk.save(stale)
-        await bulk.insert(Employee(department="Sales", id=2))
-        await bulk.insert(Badge(department="Sales", number=2, code="a"))
-        await bulk.insert(Badge(department="Sales", number=1, code="b"))
-        await bulk.insert(Badge(department="Sales", number=3, code="c"))
-        await bulk.insert(Badge(department="Sales", number=4, code="c"))
+        await bulk.insert(Employee(id=2))
+        await bulk.insert(Badge(number=2, code="a"))
+        await bulk.insert(Badge(number=1, code="b"))
+        await bulk.insert(Badge(number=3, code="c"))
+        await bulk.insert(Badge(number=4, code="c"))
 
     assert bulk.report.written == 2
     errors = {type(failure.error) for failure in bulk.report.failed}
@@ -34,8 +34,8 @@ async def test_deleting_what_a_query_finds(db: Database) -> None:
     await db.insert(Department(name="Sales"))
     async with db.bulk(errors="report") as bulk:
         for number in range(120):
-            await bulk.insert(Employee(department="Sales", id=number, salary=number))
-            await bulk.insert(Badge(department="Sales", number=number, code=f"c{number}"))
+            await bulk.insert(Employee(id=number, salary=number))
+            await bulk.insert(Badge(number=number, code=f"c{number}"))
 
     report = await db.select(Employee).where(Employee.department == "Sales", Employee.salary >= 60).delete()
     assert (report.written, report.failures) == (60, 0)

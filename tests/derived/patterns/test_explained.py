@@ -53,18 +53,6 @@ METHODS = {
 }
 
 
-def rows_read(seen: Observation) -> list[str]:
-    """Return the paths of the rows that were read."""
-    read = [each for each in seen.requests if each.operation == "get"]
-    return [f"/{each.table}(PartitionKey='{each.partition_key}',RowKey='{each.row_key}')" for each in read]
-
-
-def rows_sent(seen: Observation) -> list[tuple[str, str, str | None, bytes]]:
-    """Return the operations of the one request that writes: method, path, If-Match and body of each."""
-    (request,) = [each for each in seen.requests if each.operations]
-    return [shown(request.table, each) for each in request.operations]
-
-
 def shown(table: str, operation: Operation) -> tuple[str, str, str | None, bytes]:
     row = dict(operation.row)
     path = f"/{table}"
@@ -74,44 +62,13 @@ def shown(table: str, operation: Operation) -> tuple[str, str, str | None, bytes
     return METHODS[operation.verb], path, operation.if_match, body
 
 
-def assert_same(said: WriteExplanation, seen: Observation) -> None:
-    """Every request and operation is as it was said; what depends on what is read is compared as far as it is said."""
-    read, sent = rows_read(seen), rows_sent(seen)
-    # Several rows are read at the same time.
-    assert sorted(step.path for step in said.steps if step.method == "GET") == sorted(read)
-    assert said.transaction == (len(sent) > 1) and said.cost == len(read) + 1
-    steps = [step for step in said.steps if step.method != "GET"]
-    assert [(step.method, step.path) for step in steps] == [(method, path) for method, path, *_ in sent]
-    for step, (_, path, if_match, body) in zip(steps, sent, strict=True):
-        assert (step.if_match is None) == (if_match is None)
-        assert step.if_match in (if_match, "the ETag that was read") and (path in read or step.body is not None)
-        if step.body is not None:
-            assert step.body == re.sub(rb'"_w":"[\w-]{12}', b'"_w":"------------', body)
-
-
 @pytest.fixture
 async def ann(db: Database) -> Employee:
     await db.insert(Department(name="Sales"))
-    await db.insert(Employee(department="Sales", id=1, name="Ann", salary=5))
-    await db.insert(Employee(department="Sales", id=2, name="Bob", last_name="Wu", salary=10))
+    await db.insert(Employee(id=1, name="Ann", salary=5))
+    await db.insert(Employee(id=2, name="Bob", last_name="Wu", salary=10))
     await db.modify(Department, lambda each: setattr(each, "manager_id", 2), name="Sales")
     return await db.get(Employee, department="Sales", id=1)
-
-
-@pytest.mark.parametrize("verb", ["insert", "save", "replace", "delete", "move"])
-async def test_lists_counts_and_sums(db: Database, ann: Employee, verb: str) -> None:
-    """The rows that are read before, and the one transaction with the entity, its list and its department."""
-    entity = ann.evolve(id=3) if verb == "insert" else ann
-    if verb in ("save", "replace"):
-        entity.last_name, entity.salary = "Wu", 7
-    given: dict[str, Any] = {"id": 3} if verb == "move" else {}
-    explain: Any = db.explain_write
-    said = explain(verb, entity, **given)
-    assert entity.id == (3 if verb == "insert" else 1)
-    with db.observe(show_values=True) as seen:
-        await getattr(db, verb)(entity, **given)
-
-    assert_same(said, seen)
 
 
 async def settled(db: Database) -> None:
@@ -297,7 +254,7 @@ async def test_what_is_said_is_sent(seed: int) -> None:
 
 async def test_what_depends_on_a_row_that_was_not_read(db: Database, ann: Employee) -> None:
     """An explanation says that the stored row decides; of a model without derived rows it is complete."""
-    for verb, target in (("upsert", Employee(department="Sales", id=3)), ("delete", ann.key)):
+    for verb, target in (("upsert", Employee(id=3)), ("delete", ann.key)):
         explain: Any = db.explain_write
         said = explain(verb, target, **({"if_match": "*"} if verb == "delete" else {}))
         assert (said.complete, str(said).splitlines()[-1]) == (False, "(2 requests and those of derived rows, 0 bytes)")
@@ -316,22 +273,19 @@ async def test_copies_of_another_entity(db: Database, ann: Employee, manager: in
         await db.save(sales)
 
     assert [body is None for body in bodies.values()] == [manager is not None]
-    assert sorted(step.path for step in said.steps if step.method == "GET") == sorted(rows_read(seen))
-    assert sorted((s.method, s.path) for s in said.steps if s.method != "GET") == sorted(
-        each[:2] for each in rows_sent(seen)
-    )
+    assert find_differences(said, seen) == []
 
 
 async def test_a_move_with_copies(db: Database) -> None:
     """The copy stays under its key and says where the entity is."""
-    badge = Badge(department="Sales", number=1, code="x")
+    badge = Badge(number=1, code="x")
     await db.insert(badge)
     said = db.explain_write("move", badge, number=2)
     with db.observe(show_values=True) as seen:
         await db.move(badge, number=2)
 
     assert [step.method for step in said.steps] == ["DELETE", "POST", "PUT"] and said.cost == 1
-    assert_same(said, seen)
+    assert find_differences(said, seen) == []
 
 
 class Note(Entity, table="ExplainedNotes", partition_key="{box}", row_key="note"):
@@ -362,16 +316,19 @@ async def test_a_move_of_what_is_saved_before(changed: dict[str, Any]) -> None:
 
 async def test_a_move_of_what_was_read_by_an_index(db: Database) -> None:
     """Its row is read first: what the transaction holds beside the delete and the insert, that row tells."""
-    await db.insert(Badge(department="Sales", number=1, code="x"))
+    await db.insert(Badge(number=1, code="x"))
     found = await db.get(Badge.by_code, department="Sales", code="x")
     said = db.explain_write("move", found, number=2)
     with db.observe(show_values=True) as seen:
         await db.move(found, number=2)
 
     path = "/Firm(PartitionKey='Sales',RowKey='badge_000001')"
-    assert rows_read(seen) == [path] and said.transaction and said.cost == 2
+    assert said.transaction and said.cost == seen.cost == 2
     assert [(step.method, step.path) for step in said.steps] == [("GET", path), ("DELETE", path), ("POST", "/Firm")]
-    assert [each[:2] for each in rows_sent(seen)][:2] == [("DELETE", path), ("POST", "/Firm")]
+    read, sent = requests_sent(seen)
+    assert [(step.method, step.path) for step in (*read, *sent[:2])] == [
+        (step.method, step.path) for step in said.steps
+    ]
 
 
 async def test_verbs_take_their_own_arguments(db: Database, ann: Employee) -> None:

@@ -85,7 +85,7 @@ async def test_conditions_that_nest_too_deep_are_refused(db: Database) -> None:
 
 async def test_a_refused_scan_names_the_index(db: Database) -> None:
     """With the partition the index would serve."""
-    with pytest.raises(ScanRefused, match=r"Person.city == ...\), which Person.by_email would serve then"):
+    with pytest.raises(ScanRefused, match=r"Person.city == ...\), which then uses Person.by_email"):
         await db.select(Person).where(Person.email == "a@x").all()
     for condition in (Person.id == 3, Person.age == 20):  # no index begins with it, or not one that has every entity
         with pytest.raises(ScanRefused, match=r"Person.city == ...\), or .allow_scan"):

@@ -227,7 +227,7 @@ async def test_a_class_can_be_renamed(db: Database) -> None:
 
 
 class InHouse(Entity, table="Firm", partition_key="{house}", abstract=True):
-    house: Mapped[str]
+    house: Mapped[str] = field(default="a")
 
 
 class Shelf(InHouse, row_key="shelf_{name}"):
@@ -263,7 +263,7 @@ class Book(InHouse, row_key="book_{id}"):
 async def test_what_is_made_to_count_in_is_a_whole_entity(db: Database) -> None:
     """With its copies and lists, what is filled on insert, and counted itself, in what is made for that."""
     await db.create_tables(Shelf, House, Book)
-    await asyncio.gather(*(db.insert(Book(house="a", id=number, shelf="s")) for number in range(4)))
+    await asyncio.gather(*(db.insert(Book(id=number, shelf="s")) for number in range(4)))
     assert await db.exists(Shelf.by_made, house="a", made="today", name="s")
     assert (await db.get(SHELF)).books == 9
     assert (await db.get(House, name="a")).shelves == 1
@@ -289,14 +289,14 @@ class Loan(InHouse, row_key="loan_{id}"):
 async def test_what_was_read_before_a_lost_race_is_read_again(db: Database) -> None:
     """The row that others have changed, and no other, whatever was made meanwhile."""
     await db.insert(Hall(name="a"))
-    await asyncio.gather(*(db.insert(Loan(house="a", id=number, shelf=str(number))) for number in range(9)))
+    await asyncio.gather(*(db.insert(Loan(id=number, shelf=str(number))) for number in range(9)))
     assert (await db.get(Hall, name="a")).loans == 9
     assert (await db.get(House, name="a")).shelves == 9
 
 
 async def test_a_repair_makes_a_whole_entity(db: Database) -> None:
     """Where that in which entities count is gone."""
-    await db.insert(Book(house="a", id=1, shelf="s"))
+    await db.insert(Book(id=1, shelf="s"))
     for row_key in ("shelf_s", "made_today_s"):
         await db.delete(PropertyBag.key("Firm", "a", row_key), if_match="*")
     assert (await db.audit(Book, repair=True)).clean
@@ -306,8 +306,8 @@ async def test_a_repair_makes_a_whole_entity(db: Database) -> None:
 
 async def test_a_count_begins_with_its_default_and_in_its_type(db: Database) -> None:
     """In a row that does not have it yet."""
-    await db.insert(ShelfOfOld(house="a", name="s"))
-    await db.insert(Book(house="a", id=1, shelf="s"))
+    await db.insert(ShelfOfOld(name="s"))
+    await db.insert(Book(id=1, shelf="s"))
     assert (await db.get(SHELF)).books == 6
     await db.delete(Book, house="a", id=1, if_match="*")
     await db.delete(SHELF, if_match="*")
@@ -333,10 +333,10 @@ class Thing(InHouse, row_key="thing_{id}"):
 
 async def test_entities_of_several_kinds_can_keep_a_count(db: Database) -> None:
     """The field is that of their abstract base."""
-    await db.insert(Desk(house="a", name="x"))
-    await db.insert(Box(house="a", name="y"))
+    await db.insert(Desk(name="x"))
+    await db.insert(Box(name="y"))
     for number, place in enumerate(["x", "y", "y"]):
-        await db.insert(Thing(house="a", id=number, place=place))
+        await db.insert(Thing(id=number, place=place))
     assert [each.things for each in await db.select(Place).where(Place.house == "a").all()] == [1, 2]
     assert (await db.audit(Thing)).found == 0
 
@@ -361,7 +361,7 @@ class Indexed(AnyNote, kind="Note"):
 async def test_a_name_can_get_another_meaning(db: Database, before: Any, after: Any) -> None:
     """An index becomes a list or the other way round: what is there goes with the next write of an entity."""
     for number in range(3):
-        await db.insert(before(house="a", id=number, topic="x"))
+        await db.insert(before(id=number, topic="x"))
     await db.modify(after, lambda note: note.evolve(topic="y"), house="a", id=0)
     await db.delete(after, house="a", id=1, if_match="*")
     assert (await db.build_index(after.by_topic, no_older_writers=True)).readable

@@ -15,6 +15,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import MAX_APPENDS
 from tableorm.stores import Clock, Operation, Verb
 from tableorm_local.engine import Engine, blob_contents
+from tableorm_local.engine.blobs import Blobs
 from tableorm_local.engine.sqlite import Connection, connect
 from tableorm_local.engine.write_session import WriteSession
 from tests.local.engine.conftest import opened
@@ -25,10 +26,10 @@ LARGE = random.Random(0).randbytes(3_000_000)
 
 
 @pytest.fixture
-async def container(engine: Engine) -> str:
-    """A new container."""
+async def blobs(engine: Engine) -> Blobs:
+    """The blobs of the engine, with a new container."""
     await engine.blobs.create_container("shared")
-    return "shared"
+    return engine.blobs
 
 
 async def given_back(engine: Engine, contents: int) -> None:
@@ -49,30 +50,24 @@ async def change(engine: Engine, sql: str) -> None:
     await engine.submit(work)
 
 
-async def refused(engine: Engine, name: str = "x") -> Fault:
-    with pytest.raises(Fault) as caught:
-        await engine.blobs.read("shared", name)
-    return caught.value
-
-
-async def test_failed_upload_is_given_back(engine: Engine, container: str) -> None:
+async def test_failed_upload_is_given_back(engine: Engine, blobs: Blobs) -> None:
     """What an upload had sent before its condition failed does not stay."""
 
     async def too_late() -> AsyncIterator[bytes]:
         yield LARGE
-        await engine.blobs.put(container, "y", b"first")
+        await blobs.put("shared", "y", b"first")
 
     with pytest.raises(Fault) as caught:
-        await engine.blobs.put(container, "y", too_late(), if_none_match=True)
+        await blobs.put("shared", "y", too_late(), if_none_match=True)
 
     assert caught.value.code == Code.BLOB_EXISTS
     await given_back(engine, 1)
-    assert await engine.blobs.read(container, "y") == b"first"
+    assert await blobs.read("shared", "y") == b"first"
 
 
-async def test_refused_before_anything_is_sent(engine: Engine, container: str) -> None:
+async def test_refused_before_anything_is_sent(blobs: Blobs) -> None:
     """A condition that does not hold is found before the data is asked for."""
-    await engine.blobs.put(container, "x", b"there")
+    await blobs.put("shared", "x", b"there")
 
     asked = 0
 
@@ -83,9 +78,9 @@ async def test_refused_before_anything_is_sent(engine: Engine, container: str) -
 
     for absent_only, tag in ((True, None), (False, '"other"')):
         with pytest.raises(Fault):
-            await engine.blobs.put(container, "x", never(), if_none_match=absent_only, if_match=tag)
+            await blobs.put("shared", "x", never(), if_none_match=absent_only, if_match=tag)
     with pytest.raises(Fault, match="does not exist"):
-        await engine.blobs.put("absent", "x", never())
+        await blobs.put("absent", "x", never())
     assert asked == 0
 
 
@@ -107,7 +102,7 @@ async def test_an_upload_that_had_sent_nothing_leaves_the_writes_of_others(engin
     assert all([await engine.get("Beside", "p", str(number)) for number in range(5)])
 
 
-async def test_cancelled_upload_is_given_back(engine: Engine, container: str) -> None:
+async def test_cancelled_upload_is_given_back(engine: Engine, blobs: Blobs) -> None:
     """A put that is cancelled while it waits for data leaves nothing."""
     waiting = asyncio.Event()
 
@@ -116,7 +111,7 @@ async def test_cancelled_upload_is_given_back(engine: Engine, container: str) ->
         waiting.set()
         await asyncio.Event().wait()
 
-    put = asyncio.create_task(engine.blobs.put(container, "x", wait()))
+    put = asyncio.create_task(blobs.put("shared", "x", wait()))
     await waiting.wait()
     assert await count_rows(engine, "contents") == 1
     put.cancel()
@@ -124,18 +119,18 @@ async def test_cancelled_upload_is_given_back(engine: Engine, container: str) ->
         await put
 
     await given_back(engine, 0)
-    assert (await engine.blobs.list_blobs(container)).blobs == []
+    assert (await blobs.list_blobs("shared")).blobs == []
 
 
 @pytest.mark.parametrize(("seconds", "reclaimed"), [(172_800, 0), (86_400, 1), (86_400, 1000), (86_399.9, 1000)])
 async def test_upload_that_pauses_for_long(
-    engine: Engine, container: str, tableorm_clock: Clock, seconds: float, reclaimed: int
+    engine: Engine, blobs: Blobs, tableorm_clock: Clock, seconds: float, reclaimed: int
 ) -> None:
     """
     An upload may pause for a day, and for longer, unless chunks of it were given back meanwhile: then it is rejected.
     """
     tableorm_clock.freeze()
-    await engine.blobs.put(container, "x", b"old")
+    await blobs.put("shared", "x", b"old")
     refused = bool(reclaimed) and seconds == 86_400
 
     def give_back(session: WriteSession) -> None:
@@ -150,19 +145,19 @@ async def test_upload_that_pauses_for_long(
 
     if refused:
         with pytest.raises(Fault) as caught:
-            await engine.blobs.put(container, "x", pause())
+            await blobs.put("shared", "x", pause())
         assert caught.value.code == Code.SERVER_BUSY
         assert caught.value.message == (
             "The upload paused for more than 86400 seconds; what had arrived was discarded. Begin anew."
         )
     else:
-        await engine.blobs.put(container, "x", pause())
+        await blobs.put("shared", "x", pause())
 
-    assert await engine.blobs.read(container, "x") == (b"old" if refused else LARGE + LARGE)
+    assert await blobs.read("shared", "x") == (b"old" if refused else LARGE + LARGE)
     await given_back(engine, 1)
 
 
-async def test_upload_that_pauses_before_its_end(engine: Engine, container: str, tableorm_clock: Clock) -> None:
+async def test_upload_that_pauses_before_its_end(engine: Engine, blobs: Blobs, tableorm_clock: Clock) -> None:
     """What was given back meanwhile is missed also where no more data comes."""
 
     def give_back(session: WriteSession) -> None:
@@ -175,9 +170,9 @@ async def test_upload_that_pauses_before_its_end(engine: Engine, container: str,
         await engine.submit(give_back)
 
     with pytest.raises(Fault, match="paused for more than") as caught:
-        await engine.blobs.put(container, "x", pause())
+        await blobs.put("shared", "x", pause())
     assert caught.value.code == Code.SERVER_BUSY
-    assert (await engine.blobs.list_blobs(container)).blobs == []
+    assert (await blobs.list_blobs("shared")).blobs == []
 
 
 @pytest.mark.parametrize(
@@ -188,28 +183,28 @@ async def test_upload_that_pauses_before_its_end(engine: Engine, container: str,
         ("drop", Code.CONTAINER_NOT_FOUND),
     ],
 )
-async def test_reader_whose_blob_is_given_back(engine: Engine, container: str, end: str, code: Code) -> None:
+async def test_reader_whose_blob_is_given_back(engine: Engine, blobs: Blobs, end: str, code: Code) -> None:
     """A reader that finds the rest gone is told why."""
-    await engine.blobs.put(container, "x", LARGE)
+    await blobs.put("shared", "x", LARGE)
     with pytest.raises(Fault) as caught:
-        async with engine.blobs.get(container, "x") as stream:
+        async with blobs.get("shared", "x") as stream:
             async for _ in stream.chunks:
                 if end == "replace":
-                    await engine.blobs.put(container, "x", b"new")
+                    await blobs.put("shared", "x", b"new")
                 elif end == "delete":
-                    await engine.blobs.delete(container, "x")
+                    await blobs.delete("shared", "x")
                 else:
-                    await engine.blobs.delete_container(container)
+                    await blobs.delete_container("shared")
                 await given_back(engine, 1 if end == "replace" else 0)
 
     assert caught.value.code == code
 
 
 async def test_small_blob_that_is_replaced_between_two_looks(
-    engine: Engine, container: str, path: Path, monkeypatch: pytest.MonkeyPatch
+    blobs: Blobs, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading begins at one moment: that another process replaces the blob, and gives it back, is not seen."""
-    await engine.blobs.put(container, "x", b"old")
+    await blobs.put("shared", "x", b"old")
     original = blob_contents.read_bytes
 
     def replaced_meanwhile(connection: Connection, content: int, position: int, end: int) -> bytes | None:
@@ -219,47 +214,47 @@ async def test_small_blob_that_is_replaced_between_two_looks(
         return original(connection, content, position, end)
 
     monkeypatch.setattr(blob_contents, "read_bytes", replaced_meanwhile)
-    assert await engine.blobs.read(container, "x") == b"old"
+    assert await blobs.read("shared", "x") == b"old"
 
 
 @pytest.mark.parametrize("place", [0, 524288])
-async def test_damage_is_told(engine: Engine, container: str, place: int) -> None:
+async def test_damage_is_told(engine: Engine, blobs: Blobs, place: int) -> None:
     """A blob whose bytes are missing says so, naming the blob and the place."""
-    await engine.blobs.put(container, "x", LARGE)
+    await blobs.put("shared", "x", LARGE)
     await change(engine, f"DELETE FROM chunks WHERE start = {place}")
 
-    fault = await refused(engine)
-    assert fault.code == Code.INTERNAL_ERROR
-    assert f"'x' is damaged at byte {place}" in fault.message
+    with pytest.raises(Fault, match=f"'x' is damaged at byte {place}") as caught:
+        await blobs.read("shared", "x")
+    assert caught.value.code == Code.INTERNAL_ERROR
 
 
-async def test_too_many_appends(engine: Engine, container: str) -> None:
+async def test_too_many_appends(engine: Engine, blobs: Blobs) -> None:
     """As many appends as the service allows, and not one more."""
-    await engine.blobs.append(container, "log", b"x")
+    await blobs.append("shared", "log", b"x")
     await change(engine, f"UPDATE blobs SET appends = {MAX_APPENDS - 2}")
     for data in (b"y", b"z"):
-        await engine.blobs.append(container, "log", data)
+        await blobs.append("shared", "log", data)
     with pytest.raises(Fault) as caught:
-        await engine.blobs.append(container, "log", b"z")
+        await blobs.append("shared", "log", b"z")
 
     assert caught.value.code == Code.BLOCK_COUNT_EXCEEDED
-    assert await engine.blobs.read(container, "log") == b"xyz"
+    assert await blobs.read("shared", "log") == b"xyz"
 
 
 @pytest.mark.parametrize("arguments", [("\ud800", None), ("", "\ud800")])
-async def test_text_that_cannot_be(engine: Engine, container: str, arguments: tuple[str, str | None]) -> None:
+async def test_text_that_cannot_be(blobs: Blobs, arguments: tuple[str, str | None]) -> None:
     """A prefix or continuation that no name can have is rejected by name."""
     with pytest.raises(Fault, match="lone surrogate") as caught:
-        await engine.blobs.list_blobs(container, *arguments)
+        await blobs.list_blobs("shared", *arguments)
 
     assert caught.value.code == Code.INVALID_INPUT
 
 
-async def test_loop_turns_while_blobs_are_written_and_read(engine: Engine, container: str) -> None:
+async def test_loop_turns_while_blobs_are_written_and_read(blobs: Blobs) -> None:
     """A large blob is written and read in slices, between which others run."""
     data = LARGE * 5
     counts: list[int] = []
-    for call in (engine.blobs.put(container, "x", data), engine.blobs.read(container, "x")):
+    for call in (blobs.put("shared", "x", data), blobs.read("shared", "x")):
         turns = Turns()
         await call
         counts.append(await turns.stop())
@@ -269,7 +264,7 @@ async def test_loop_turns_while_blobs_are_written_and_read(engine: Engine, conta
     assert counts[1] >= 50
 
 
-async def test_loop_turns_while_crumbs_are_gathered(engine: Engine, container: str) -> None:
+async def test_loop_turns_while_crumbs_are_gathered(blobs: Blobs) -> None:
     """Data that comes at once, but in very many pieces, is gathered with pauses."""
     turns, seen = Turns(), 0
 
@@ -279,26 +274,26 @@ async def test_loop_turns_while_crumbs_are_gathered(engine: Engine, container: s
             yield b"x"
         seen = turns.count
 
-    await engine.blobs.put(container, "x", crumbs())
+    await blobs.put("shared", "x", crumbs())
     await turns.stop()
 
     assert seen >= 3
 
 
-async def test_loop_turns_while_blobs_are_listed(engine: Engine, container: str) -> None:
+async def test_loop_turns_while_blobs_are_listed(blobs: Blobs) -> None:
     """A page of many blobs is read in slices."""
-    await asyncio.gather(*(engine.blobs.put(container, f"{number:04d}", b"") for number in range(2000)))
+    await asyncio.gather(*(blobs.put("shared", f"{number:04d}", b"") for number in range(2000)))
     turns = Turns()
-    page = await engine.blobs.list_blobs(container)
+    page = await blobs.list_blobs("shared")
 
     assert await turns.stop() >= 5
     assert len(page.blobs) == 2000
 
 
-async def test_others_write_while_a_blob_is_written(engine: Engine, container: str, path: Path) -> None:
+async def test_others_write_while_a_blob_is_written(engine: Engine, blobs: Blobs, path: Path) -> None:
     """Between the slices of a large blob rows are written, by this engine and by another."""
     async with opened(path) as other:
-        put = asyncio.create_task(engine.blobs.put(container, "x", LARGE * 10))
+        put = asyncio.create_task(blobs.put("shared", "x", LARGE * 10))
         counts = {engine: 0, other: 0}
 
         async def write(by: Engine) -> None:

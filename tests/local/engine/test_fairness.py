@@ -5,8 +5,9 @@ Queries and the event loop: whatever one of them reads, others wait for slices o
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,17 @@ class Clock:
         monkeypatch.setattr(PageScan, "advance", measure)
 
 
+def before_slices(monkeypatch: pytest.MonkeyPatch, note: Callable[[PageScan], None]) -> None:
+    """Call a function with the page before each slice of it."""
+    advance = PageScan.advance
+
+    def noted(page: PageScan, *given: Any) -> bool:
+        note(page)
+        return advance(page, *given)
+
+    monkeypatch.setattr(PageScan, "advance", noted)
+
+
 async def test_a_costly_filter_is_evaluated_in_slices(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter of 2,000 comparisons takes a millisecond a row; a slice ends after that row, not after fifty."""
     await insert_rows(memory, make_rows("p", 200, N=0, T="x"))
@@ -92,18 +104,17 @@ async def test_a_page_ends_after_a_second_of_work(memory: Engine, monkeypatch: p
 async def test_one_slice_is_read_at_a_time(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a hundred queries one has a slice in each turn of the event loop, and a read by key waits for one of these."""
     await insert_rows(memory, make_rows("p", 4000, N=0, T="x"))
-    turns, slices, advance = Turns(), Counter[int](), PageScan.advance
+    turns, slices = Turns(), Counter[int]()
 
-    def note(page: PageScan, connection: Connection, table: Table, seconds: float) -> bool:
+    def note(_: PageScan) -> None:
         slices[turns.count] += 1
-        return advance(page, connection, table, seconds)
 
     async def read() -> int:
         before = slices.total()
         await memory.get("Shared", "p", "0100")
         return slices.total() - before
 
-    monkeypatch.setattr(PageScan, "advance", note)
+    before_slices(monkeypatch, note)
     queries = [asyncio.create_task(memory.query("Shared", RowQuery(where=_NOTHING))) for _ in range(100)]
     waited = list[int]()
     while slices.total() < 200:
@@ -122,13 +133,8 @@ async def test_one_slice_is_read_at_a_time(memory: Engine, monkeypatch: pytest.M
 async def test_queries_go_on_in_order(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries have their slices one after the other, and one that is cancelled holds up none."""
     await insert_rows(memory, make_rows("p", 2000, N=0, T="x"))
-    order, advance = list[PageScan](), PageScan.advance
-
-    def note(page: PageScan, connection: Connection, table: Table, seconds: float) -> bool:
-        order.append(page)
-        return advance(page, connection, table, seconds)
-
-    monkeypatch.setattr(PageScan, "advance", note)
+    order = list[PageScan]()
+    before_slices(monkeypatch, order.append)
     monkeypatch.setattr("tableorm_local.engine.engine._SLICE_SECONDS", 0.0001)
     queries = [asyncio.create_task(memory.query("Shared", RowQuery(where=_NOTHING))) for _ in range(5)]
     while len(order) < 10:  # noqa: ASYNC110 - it is the order of turns that counts

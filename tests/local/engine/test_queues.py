@@ -12,112 +12,112 @@ import pytest
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Clock
 from tableorm_local.engine import Engine
+from tableorm_local.engine.queues import Queues
 from tests.local.engine.conftest import Child
 from tests.local.engine.rows import count_rows
+from tests.local.engine.test_processes import hold
 from tests.local.engine.turns import Turns
 
 
 @pytest.fixture
-async def queue(engine: Engine) -> str:
-    """A new queue."""
+async def queues(engine: Engine) -> Queues:
+    """The queues of the engine, with a new one."""
     await engine.queues.create_queue("shared")
-    return "shared"
+    return engine.queues
 
 
-async def bodies(engine: Engine, queue: str) -> list[bytes]:
-    return [message.body for message in await engine.queues.take(queue, 32)]
+async def bodies(queues: Queues) -> list[bytes]:
+    return [message.body for message in await queues.take("shared", 32)]
 
 
-async def test_expired_in_the_hands_of_its_holder(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
+async def test_expired_in_the_hands_of_its_holder(queues: Queues, tableorm_clock: Clock) -> None:
     """A message that expires while it is held can be neither renewed nor deleted, and does not come back."""
     tableorm_clock.freeze()
-    await engine.queues.put(queue, b"x", ttl_seconds=60)
-    (message,) = await engine.queues.take(queue, visibility_seconds=600)
+    await queues.put("shared", b"x", ttl_seconds=60)
+    (message,) = await queues.take("shared", visibility_seconds=600)
     tableorm_clock.advance(dt.timedelta(seconds=59.9))
-    message = await engine.queues.renew(queue, message, 600)
+    message = await queues.renew("shared", message, 600)
     tableorm_clock.advance(dt.timedelta(seconds=0.1))
 
-    for call in (engine.queues.renew(queue, message, 0), engine.queues.delete(queue, message)):
+    for call in (queues.renew("shared", message, 0), queues.delete("shared", message)):
         with pytest.raises(Fault) as caught:
             await call
         assert caught.value.code == Code.MESSAGE_NOT_FOUND
     tableorm_clock.advance(dt.timedelta(seconds=600))
-    assert await bodies(engine, queue) == []
+    assert await bodies(queues) == []
 
 
-async def test_many_expired_do_not_hide_the_living(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
+async def test_many_expired_do_not_hide_the_living(engine: Engine, queues: Queues, tableorm_clock: Clock) -> None:
     """
     A take removes all expired messages, and returns those behind them; the length follows. A look passes over 250 at a
     time, and lets others run before it goes on.
     """
     tableorm_clock.freeze()
-    await asyncio.gather(*(engine.queues.put(queue, b"old", ttl_seconds=1) for _ in range(498)))
+    await asyncio.gather(*(queues.put("shared", b"old", ttl_seconds=1) for _ in range(498)))
     tableorm_clock.advance(dt.timedelta(seconds=2))
     for new, turns_meanwhile in ([b"new"], 1), ([b"new", b"newer", b"newest"], 2):
         for body in new[-2:]:
-            await engine.queues.put(queue, body)
+            await queues.put("shared", body)
         turns = Turns()
         await asyncio.sleep(0)
-        assert [message.body for message in await engine.queues.peek(queue, 32)] == new
+        assert [message.body for message in await queues.peek("shared", 32)] == new
         assert await turns.stop() == turns_meanwhile
-    assert await engine.queues.length(queue) == 501
+    assert await queues.length("shared") == 501
 
-    assert await bodies(engine, queue) == [b"new", b"newer", b"newest"]
-    assert await engine.queues.length(queue) == 3
+    assert await bodies(queues) == [b"new", b"newer", b"newest"]
+    assert await queues.length("shared") == 3
     assert await count_rows(engine, "messages") == 3
 
 
-async def test_time_to_live_beyond_all_time(engine: Engine, queue: str) -> None:
+async def test_time_to_live_beyond_all_time(queues: Queues) -> None:
     """A time to live of any length is good."""
-    await engine.queues.put(queue, b"x", ttl_seconds=10**30)
+    await queues.put("shared", b"x", ttl_seconds=10**30)
 
-    assert await bodies(engine, queue) == [b"x"]
+    assert await bodies(queues) == [b"x"]
 
 
 @pytest.mark.parametrize("number", ["x", "", "0", "-1", "٣x", "9" * 19, "9" * 40])
-async def test_odd_message_id(engine: Engine, queue: str, number: str) -> None:
+async def test_odd_message_id(queues: Queues, number: str) -> None:
     """An id that is no number of a message names none, also where it comes with the receipt of one."""
-    message = await engine.queues.put(queue, b"x")
+    message = await queues.put("shared", b"x")
     with pytest.raises(Fault) as caught:
-        await engine.queues.delete(queue, attrs.evolve(message, id=number))
+        await queues.delete("shared", attrs.evolve(message, id=number))
     assert caught.value.code == Code.MESSAGE_NOT_FOUND
-    assert await engine.queues.length(queue) == 1
+    assert await queues.length("shared") == 1
 
 
-async def test_who_finds_nothing_lets_others_work(engine: Engine, queue: str) -> None:
+async def test_who_finds_nothing_lets_others_work(queues: Queues) -> None:
     """Asking an empty queue again and again, without a pause, does not keep the event loop from others."""
 
     async def ask() -> list[bytes]:
-        while not (found := await bodies(engine, queue)):
+        while not (found := await bodies(queues)):
             pass
         return found
 
     asked = asyncio.create_task(ask())
     await asyncio.sleep(0)
-    await engine.queues.put(queue, b"x")
+    await queues.put("shared", b"x")
 
     assert await asked == [b"x"]
 
 
-async def test_who_finds_nothing_holds_up_nobody(engine: Engine, queue: str, path: Path, child: Child) -> None:
+async def test_who_finds_nothing_holds_up_nobody(queues: Queues, path: Path, child: Child) -> None:
     """Taking from an empty queue needs no turn among the writers: it goes on while another process holds the lock."""
-    holder = child("hold", path)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().strip() == "held"
+    hold(child, path)
 
-    assert await engine.queues.take(queue) == []
-    assert await engine.queues.peek(queue) == []
+    assert await queues.take("shared") == []
+    assert await queues.peek("shared") == []
 
 
-async def test_wrong_type_disturbs_nobody(engine: Engine, queue: str) -> None:
+async def test_wrong_type_disturbs_nobody(queues: Queues) -> None:
     """A message that is no bytes is rejected alone; those put at the same time arrive."""
     wrong: bytes = "text"  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
-    calls = [engine.queues.put(queue, body) for body in (b"a", wrong, b"b")]
+    calls = [queues.put("shared", body) for body in (b"a", wrong, b"b")]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
 
     assert isinstance(outcomes[1], Fault)
     assert outcomes[1].code == Code.INVALID_INPUT
-    assert sorted(await bodies(engine, queue)) == [b"a", b"b"]
+    assert sorted(await bodies(queues)) == [b"a", b"b"]
 
 
 async def test_closed_engine_refuses(path: Path) -> None:

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import AsyncGenerator, Generator, Mapping
 from email.utils import format_datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import aiohttp
 import attrs
@@ -185,10 +185,13 @@ def head(verb: str, path: str, *headers: str, kind: str = "application/json") ->
 
 
 class Wire:
-    """A bare connection."""
+    """A bare connection, which is closed at the end of the test."""
+
+    opened: ClassVar[set["Wire"]] = set()
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
+        self.opened.add(self)
 
     @classmethod
     async def connect(cls, server: "Server | Api", sent: bytes = b"") -> "Wire":
@@ -218,6 +221,7 @@ class Wire:
             return b""
 
     async def close(self) -> None:
+        self.opened.discard(self)
         self.writer.close()
         with contextlib.suppress(ConnectionError):
             await self.writer.wait_closed()

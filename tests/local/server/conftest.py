@@ -8,7 +8,14 @@ import aiohttp
 import pytest
 
 from tableorm_local.server import Server, serve
-from tests.local.server.client import Api, root_of
+from tests.local.server.client import Api, Wire, root_of
+
+
+@pytest.fixture(autouse=True)
+async def close_wires() -> AsyncIterator[None]:
+    yield
+    for wire in [*Wire.opened]:
+        await wire.close()
 
 
 @pytest.fixture

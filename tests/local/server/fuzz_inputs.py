@@ -22,6 +22,7 @@ from tests.local.server.client import FULL_METADATA, NO_METADATA, http_date
 KEY = decode_key(DEVELOPMENT_KEY)
 BOUNDARY = "batch_1"
 _SET = "changeset_1"
+_MIXED = f"multipart/mixed; boundary={BOUNDARY}"
 _ONE = "/Tab(PartitionKey='p',RowKey='r')"
 
 
@@ -54,7 +55,7 @@ class _Draft:
         return attrs.evolve(self, headers=list(self.headers))
 
 
-def _batch(*parts: str, inner: str = _SET) -> bytes:
+def _batch(*parts: str, inner: str = _SET) -> _Draft:
     """A transaction of these parts; without `inner` a query by itself."""
     lines = [f"--{BOUNDARY}"]
     if inner:
@@ -63,7 +64,8 @@ def _batch(*parts: str, inner: str = _SET) -> bytes:
         lines += [f"--{inner}"] if inner else []
         lines += ["Content-Type: application/http", "Content-Transfer-Encoding: binary"]
         lines += [f"Content-ID: {number}", "", part] if inner else ["", part]
-    return "\r\n".join([*lines, *([f"--{inner}--"] if inner else []), f"--{BOUNDARY}--", ""]).encode()
+    body = "\r\n".join([*lines, *([f"--{inner}--"] if inner else []), f"--{BOUNDARY}--", ""]).encode()
+    return _Draft("POST", "/$batch", "", [], body, _MIXED)
 
 
 def _part(verb: str, path: str, body: str = "", *headers: str) -> str:
@@ -91,7 +93,6 @@ _POLICIES = (
     b"2024-01-01T00:00:00Z</Start><Expiry>2099-01-01</Expiry><Permission>raud</Permission></AccessPolicy>"
     b"</SignedIdentifier></SignedIdentifiers>"
 )
-_MIXED = f"multipart/mixed; boundary={BOUNDARY}"
 _ROW = '{"PartitionKey":"p","RowKey":"b1","A":1}'
 _INSERT = _part("POST", "/Tab", _ROW, "Prefer: return-no-content")
 _CORPUS = [
@@ -124,11 +125,11 @@ _CORPUS = [
     _Draft("MERGE", _ONE, "", [], b'{"A@odata.type":"Edm.Int32","A":"3"}'),
     _Draft("POST", _ONE, "", [("X-HTTP-Method", "MERGE")], b'{"A":4}'),
     _Draft("DELETE", _ONE, "", [("If-Match", "*")]),
-    _Draft("POST", "/$batch", "", [], _batch(_INSERT, _part("PATCH", _ONE, '{"A":5}', "If-Match: *")), _MIXED),
-    _Draft("POST", "/$batch", "", [], _batch(_part("DELETE", _ONE, "", "If-Match: *"), _INSERT), _MIXED),
-    _Draft("POST", "/$batch", "", [], _batch(_part("PUT", _ONE, '{"A":5}'), _part("PUT", _ONE, "{}")), _MIXED),
-    _Draft("POST", "/$batch", "", [], _batch(_part("GET", _ONE), inner=""), _MIXED),
-    _Draft("POST", "/$batch", "", [], _batch(), _MIXED),
+    _batch(_INSERT, _part("PATCH", _ONE, '{"A":5}', "If-Match: *")),
+    _batch(_part("DELETE", _ONE, "", "If-Match: *"), _INSERT),
+    _batch(_part("PUT", _ONE, '{"A":5}'), _part("PUT", _ONE, "{}")),
+    _batch(_part("GET", _ONE), inner=""),
+    _batch(),
 ]
 
 # fmt: off

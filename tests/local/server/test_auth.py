@@ -134,9 +134,11 @@ async def test_development_key_stays_here() -> None:
 
 @pytest.mark.parametrize(
     ("name", "keys"),
-    [("ab", KEYS[:1]), ("a" * 25, KEYS[:1]), ("Upper", KEYS[:1]), ("a-b", KEYS[:1]), ("metrics", KEYS[:1]),
-     ("healthz", KEYS[:1]), ("good", []), ("good", KEYS), ("good", ["not base64!"])],
-)  # fmt: skip
+    [
+        *((name, KEYS[:1]) for name in ("ab", "a" * 25, "Upper", "a-b", "metrics", "healthz")),
+        *(("good", keys) for keys in ([], KEYS, ["not base64!"])),
+    ],
+)
 def test_accounts_that_cannot_be(name: str, keys: list[str]) -> None:
     """A bad name, no key, three, or no base64: refused without showing the key."""
     with pytest.raises(ValueError, match=r"account") as caught:

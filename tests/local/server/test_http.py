@@ -98,7 +98,6 @@ async def test_expect(server: Server, api: Api) -> None:
     assert await wire.status() == 100
     wire.writer.write(body)
     assert await wire.status() == 201
-    await wire.close()
 
 
 async def test_a_body_that_was_not_asked_for(server: Server, api: Api) -> None:
@@ -109,7 +108,6 @@ async def test_a_body_that_was_not_asked_for(server: Server, api: Api) -> None:
     assert b"Connection: close\r\n" in refused
     wire.writer.write(head("DELETE", "/Tables('Tab')"))
     assert b"HTTP/1." not in await wire.everything()
-    await wire.close()
     assert (await api("GET", "/Tab()")).status == 200
 
 
@@ -142,7 +140,6 @@ async def test_a_body_that_breaks_off_as_nonsense(caplog: pytest.LogCaptureFixtu
         wire.writer.write(arrives)
         async with asyncio.timeout(20):
             answer = await wire.everything()
-        await wire.close()
 
     assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 408 "))
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
@@ -236,8 +233,6 @@ async def test_slow_clients(caplog: pytest.LogCaptureFixture) -> None:
         assert await silent.everything() == b""
         assert await partial.everything() == b""
         assert (await api("GET", "/Tables")).status == 200
-        for wire in (silent, partial, bodiless):
-            await wire.close()
     assert caplog.records == []
 
 
@@ -264,7 +259,6 @@ async def test_the_timeout_of_a_request_is_obeyed(tmp_path: Path, monkeypatch: p
         await api("POST", "/Tables", {"TableName": "Tab"})
         wire = await Wire.connect(server, head("POST", "/Tab?timeout=1", "Content-Length: 100") + b"{")
         assert b"OperationTimedOut" in await wire.everything()
-        await wire.close()
         # Another process, since locks of one process are no locks to itself.
         other = await asyncio.create_subprocess_exec(sys.executable, "-c", HOLD, str(path), stdin=PIPE, stdout=PIPE)
         assert other.stdout is not None
@@ -283,7 +277,6 @@ async def test_half_closed(server: Server, api: Api) -> None:
     wire = await Wire.connect(server, head("GET", "/Tab()"))
     wire.writer.write_eof()
     assert (await wire.everything())[:12] in (b"", b"HTTP/1.1 200")
-    await wire.close()
 
     wire = await Wire.connect(server, head("POST", "/Tab", "Content-Length: 100") + b"{")
     await wire.close()
@@ -305,7 +298,6 @@ async def test_a_stop_that_is_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
         await stopping
     assert b"HTTP/1.1 2" not in await wire.everything()
-    await wire.close()
     assert asyncio.all_tasks() <= before
 
 
@@ -321,7 +313,6 @@ async def test_too_many_requests() -> None:
         for wire in waiting:
             wire.writer.write(b"{}        ")
             assert await wire.status() == 400
-            await wire.close()
         assert (await api("GET", "/Tables")).status == 200
 
 
@@ -335,8 +326,6 @@ async def test_what_was_sent_is_not_kept(server: Server, api: Api) -> None:
         await wire.reader.readuntil(b"]}")
     assert (await api("GET", "/Tab()")).status == 200
     kept = [each for each in gc.get_objects() if isinstance(each, web.Response) and each.body]
-    for wire in wires:
-        await wire.close()
     assert kept == []
 
 
@@ -349,8 +338,6 @@ async def test_thousand_connections(api: Api, server: Server) -> None:
 
     assert {await wire.status() for wire in wires} == {204}
     assert len((await api("GET", "/Tab()")).rows) == 1000
-    for wire in wires:
-        await wire.close()
 
 
 async def _sent_bytes(api: Api) -> float:

@@ -3,7 +3,7 @@ Limits of what clients send: as much as a limit allows is good, and one more is 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,17 +13,10 @@ from tableorm_local.server import Limits, dispatch
 from tableorm_local.server.operations import policies, service_properties
 from tableorm_local.server.security.cors import CorsRule, answer_preflight, read_rules
 from tableorm_local.server.wire import multipart, options, xml
-from tableorm_local.server.wire.addressing import Kind, Place, Resource, place_of
+from tableorm_local.server.wire.addressing import place_of
 from tableorm_local.server.wire.bodies import read_entity, read_object
-from tableorm_local.server.wire.calls import Call
 from tests.local.server.client import finish
-
-
-def call_of(headers: Mapping[str, str] | None = None, **query: str) -> Call:
-    """A call with these headers and parameters of the query, whose names begin with `$`."""
-    place = Place(account="a", secondary=False, path="/", resource_path="/", root="")
-    named = {name if name == "timeout" else f"${name}": value for name, value in query.items()}
-    return Call(verb="GET", place=place, resource=Resource(Kind.SERVICE), options=named, headers=headers or {})
+from tests.local.server.test_wire import call_of
 
 
 def document(inside: str, root: str = "R") -> bytes:
@@ -49,19 +42,19 @@ def names(count: int) -> str:
     return ",".join(f"n{number}" for number in range(count))
 
 
-def transaction(
-    part: str = "", parts: int = 1, before: str = "", boundary: str = "b", line: str = "POST /Tab HTTP/1.1"
-) -> list[multipart.Part]:
+def transaction(part: str = "", parts: int = 1, before: str = "", boundary: str = "b") -> multipart.Parts:
     """Read a transaction of parts that have some more lines, after some lines of the outer frame."""
-    request = f"Content-Type: application/http\r\n{part or 'X: y'}\r\n\r\n{line}\r\n\r\n{{}}\r\n"
+    request = f"Content-Type: application/http\r\n{part or 'X: y'}\r\n\r\nPOST /Tab HTTP/1.1\r\n\r\n{{}}\r\n"
     inner = "Content-Type: multipart/mixed; boundary=c\r\n\r\n" + f"--c\r\n{request}" * parts + "--c--\r\n"
     body = f"{before}--{boundary}\r\n{inner}--{boundary}--\r\n"
     return finish(multipart.read(f"multipart/mixed; boundary={boundary}", body.encode()))
 
 
-def request_line(length: int) -> list[multipart.Part]:
-    """Read a request whose line has so many bytes."""
-    return transaction(line=f"POST /{'x' * (length - len('POST / HTTP/1.1 '))} HTTP/1.1")
+def request_line(length: int) -> multipart.Parts:
+    """Read a query whose request line has so many bytes."""
+    line = f"GET /{'x' * (length - len('GET / HTTP/1.1 '))} HTTP/1.1"
+    body = f"--b\r\nContent-Type: application/http\r\n\r\n{line}\r\n\r\n\r\n--b--\r\n"
+    return finish(multipart.read("multipart/mixed; boundary=b", body.encode()))
 
 
 def preflight(headers: int) -> object:
@@ -182,7 +175,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
 
 def test_the_parts_of_a_transaction_at_their_limit() -> None:
     """One part more than a transaction may have is read, to refuse them by their number, and no further one."""
-    assert [len(transaction(parts=count)) for count in (100, 101, 102)] == [100, 101, 101]
+    assert [len(transaction(parts=count).parts) for count in (100, 101, 102)] == [100, 101, 101]
 
 
 def test_the_texts_of_an_object_at_their_limit() -> None:

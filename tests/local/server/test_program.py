@@ -4,7 +4,6 @@
 
 import asyncio
 import contextlib
-import datetime as dt
 import os
 import signal
 import ssl
@@ -19,14 +18,15 @@ import aiohttp
 import pytest
 from azure.data.tables.aio import TableServiceClient
 
-from tableorm import Entity, Mapped, connect
+from tableorm import connect
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
-from tests.commandline import run_command
+from tests.commandline import posix_only, run_command
 from tests.local.server.client import KEYS, Api, make_certificate
+from tests.local.server.test_keys import HOUR, Item
 
 COMMAND = [sys.executable, "-m", "tableorm.cli", "serve"]
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no such signals")
+pytestmark = posix_only
 
 
 _POLL_SECONDS = 0.05
@@ -89,7 +89,6 @@ async def count_tables_as_others_do(connection_string: str) -> int:
     return count
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no such terminals")
 @pytest.mark.one_of(2)
 @pytest.mark.parametrize(("name", "terminal"), [("SIGINT", True), ("SIGHUP", True), ("SIGINT", False)])
 def test_an_interrupt(name: str, terminal: bool) -> None:
@@ -286,18 +285,13 @@ async def test_keys_and_their_rotation(start: Start, session: aiohttp.ClientSess
         assert await statuses() == [expected, 200, 403]
 
 
-class Item(Entity, table="Items", partition_key="{group}", row_key="{id}"):
-    group: Mapped[str]
-    id: Mapped[str]
-
-
 @pytest.mark.one_of(3, group="serve")
 async def test_no_file_tokens(start: Start, session: aiohttp.ClientSession, tmp_path: Path) -> None:
     """With `--no-file-tokens` the server refuses what a program grants that has the file open."""
     path = tmp_path / "x.tables"
     async with connect(f"local:{path}") as db:
         await db.create_tables(Item)
-        token = await db.grant(Item, "r", dt.timedelta(hours=1))
+        token = await db.grant(Item, "r", HOUR)
     program = start("--data", path, "--no-file-tokens")
 
     assert (await Api(session, program.root)("GET", "/Items()", query=token, scheme=None)).status == 403

@@ -101,7 +101,7 @@ async def test_true_and_false_on_tables(api: Api, where: str, names: list[str]) 
     ],
 )
 async def test_a_filter_on_a_read_by_keys(api: Api, where: str, status: int, code: str) -> None:
-    """An entity that does not satisfy the filter is not found."""
+    """An entity that does not satisfy the filter is not found, by itself and in a transaction."""
     await fill(api, 1)
     path, query = "/Tab(PartitionKey='p0',RowKey='0000')", f"$select=N,M&$filter={quote(where)}"
 
@@ -110,6 +110,9 @@ async def test_a_filter_on_a_read_by_keys(api: Api, where: str, status: int, cod
     if status == 200:
         assert reply.json == {"N": 0, "M": None}
         assert reply.etag == (await api("GET", path)).etag
+    body = f"--b\r\nContent-Type: application/http\r\n\r\nGET {path}?{query} HTTP/1.1\r\n\r\n\r\n--b--".encode()
+    batch = await api("POST", "/$batch", body, Content_Type="multipart/mixed; boundary=b")
+    assert f"HTTP/1.1 {status} ".encode() in batch.body
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,6 @@ async def test_a_port_can_be_used_again_at_once(server: Server) -> None:
     wire = await Wire.connect(server, head("GET", "/Tables", "Connection: close"))
     assert b" 200 OK" in await wire.everything()
     await server.stop()
-    await wire.close()
 
     async with serve(None, port=server.port) as again:
         assert again.port == server.port
@@ -81,7 +80,6 @@ async def test_a_body_of_a_page_that_comes_late(server: Server) -> None:
         await asyncio.sleep(0.05)
         wire.writer.write(b"12345")
         assert (await wire.reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200 ")
-    await wire.close()
 
 
 async def test_a_compressed_answer_to_a_page_of_another_origin() -> None:
@@ -133,7 +131,6 @@ async def test_what_the_service_raises(
     async with serve(None, port=0, access_log=log) as server:
         wire = await Wire.connect(server, head("GET", "/Tab"))
         top = (await wire.reader.readuntil(b"\r\n\r\n")).decode()
-        await wire.close()
     entry = json.loads(log.getvalue())
 
     assert top.startswith(f"HTTP/1.1 {status} ")
@@ -226,8 +223,6 @@ async def test_a_stop_waits_for_requests_at_work(server: Server, api: Api, monke
     assert ended[2].startswith(b"HTTP/1.1 503 ") and b"x-ms-error-code: ServerBusy\r\n" in ended[2]
     assert answer.startswith(b"HTTP/1.1 201 ")
     assert b"Connection: close\r\n" in answer
-    for wire in (working, arriving, idle, new):
-        await wire.close()
 
 
 async def test_a_certificate_that_is_replaced(tmp_path: Path) -> None:

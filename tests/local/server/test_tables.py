@@ -81,26 +81,28 @@ async def test_tables_that_are_refused(api: Api, body: object, status: int, code
 
 
 @pytest.mark.parametrize(
-    ("verb", "path"),
+    ("verb", "path", "code", "text"),
     [
-        ("POST", "/{}/Tables"),
-        ("DELETE", "/{}/Tables('X')"),
-        ("POST", "/{}/$batch"),
-        ("POST", "/{}/Tables()"),
-        ("POST", "/{}/more"),
-        ("GET", "/{}/Tables"),
-        ("GET", "/{}/$batch"),
+        ("POST", "/{}/Tables", "PropertiesNeedValue", "The values are not specified for all"),
+        ("DELETE", "/{}/Tables('X')", "InvalidInput", "The number of keys specified in the URI"),
+        ("POST", "/{}/$batch", "MediaTypeNotSupported", "None of the provided media types"),
+        ("POST", "/{}/Tables()", "PropertiesNeedValue", "The values are not specified for all"),
+        ("POST", "/{}/more", "InvalidInput", "A table has no such resource."),
+        ("GET", "/{}/Tables", "InvalidInput", "A table has no such resource."),
+        ("GET", "/{}/$batch", "InvalidInput", "A table has no such resource."),
     ],
 )
-async def test_url_of_a_table_given_as_that_of_the_account(api: Api, verb: str, path: str) -> None:
-    """What clients ask for that were given a table's URL is answered in words that SDKs make a hint of."""
+async def test_url_of_a_table_given_as_that_of_the_account(
+    api: Api, verb: str, path: str, code: str, text: str
+) -> None:
+    """What clients ask for that were given a table's URL is answered as they know it."""
     body = b"{}" if verb == "POST" else None
 
     assert (await api(verb, path.format("None"), body)).code == "TableNotFound"
     assert (await api(verb, path.format("No-1"), body)).code == "InvalidResourceName"
     reply = await api(verb, path.format("Tab"), body)
-    assert reply.code == "InvalidInput"
-    assert "The number of keys specified in the URI does not match number of key properties" in reply.body.decode()
+    assert reply.code == code
+    assert text in reply.body.decode()
 
 
 QUERY = "Value for one of the query parameters specified in the request URI is invalid: "
@@ -123,7 +125,7 @@ NAME = "The specified resource name contains invalid characters: "
         ),
         ("GET", "/", "", "InvalidUri", "The requested URI does not represent any resource on the server."),
         ("GET", "/", "comp=properties", "InvalidQueryParameterValue", f"{QUERY}restype."),
-        ("GET", "/", "restype=service&comp=what", "InvalidQueryParameterValue", f"{QUERY}comp 'what'."),
+        ("GET", "/", "restype=service&comp=what", "InvalidQueryParameterValue", f"{QUERY}comp."),
         (
             "GET",
             "/",
@@ -131,8 +133,9 @@ NAME = "The specified resource name contains invalid characters: "
             "InvalidQueryParameterValue",
             f"{QUERY}comp=stats is answered at the secondary location, devstoreaccount1-secondary.",
         ),
-        ("GET", "/Tables", "comp=what", "InvalidQueryParameterValue", f"{QUERY}comp 'what'."),
+        ("GET", "/Tables", "comp=what", "InvalidQueryParameterValue", f"{QUERY}comp."),
         ("GET", "/Tab", "comp=what", "InvalidQueryParameterValue", f"{QUERY}comp 'what'."),
+        ("GET", "/None", "comp=what", "TableNotFound", "The table specified does not exist."),
         (
             "GET",
             "/$metadata",
@@ -143,10 +146,10 @@ NAME = "The specified resource name contains invalid characters: "
     ],
 )
 async def test_what_there_is_not(api: Api, verb: str, path: str, query: str, code: str, said: str) -> None:
-    """Verbs and parameters that a resource does not have are rejected."""
+    """Verbs and parameters that a resource does not have are rejected, after a table that there is not."""
     reply = await api(verb, path, query=query)
 
-    assert reply.status == {"MethodNotAllowed": 405}.get(code, 400)
+    assert reply.status == {"MethodNotAllowed": 405, "TableNotFound": 404}.get(code, 400)
     assert (reply.code, reply.said) == (code, said)
 
 

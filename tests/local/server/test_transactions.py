@@ -162,28 +162,55 @@ async def test_tables_that_cannot_be(api: Api, table: str) -> None:
     assert await rows(api) == {}
 
 
-async def test_a_query_is_refused(api: Api) -> None:
-    """A query is a request of its own, and no part of a transaction, outside of a change set either."""
-    text = f"--batch_a\r\nContent-Type: application/http\r\n\r\nGET {one('r')} HTTP/1.1\r\n\r\n\r\n--batch_a--"
-    reply = await send(api, text.encode())
+async def test_a_query_by_itself(api: Api) -> None:
+    """A transaction may be a single query, outside of a change set."""
+    await api("POST", "/Tab", {"PartitionKey": "p", "RowKey": "r", "A": 7})
 
-    assert (reply.status, reply.code) == (400, "InvalidInput")
-    assert b"has no change set; a query is sent as a request of its own" in reply.body
+    async def ask(request: str) -> Reply:
+        text = f"--batch_a\r\nContent-Type: application/http\r\n\r\n{request} HTTP/1.1\r\n\r\n\r\n--batch_a--"
+        reply = await send(api, text.encode())
+        assert reply.status == 202
+        return reply
+
+    body = (await ask(f"GET {api.root}/devstoreaccount1{one('r')}")).body
+    assert b"HTTP/1.1 200 OK\r\n" in body
+    assert b'"A":7' in body
+
+    for request, line, said in (
+        (f"GET {one('x')}", "404 Not Found", "0:The specified resource does not exist."),
+        (
+            "GET /Tab()",
+            "400 Bad Request",
+            f"0:{INVALID}outside of a change set only the query of one entity is allowed.",
+        ),
+        (
+            f"DELETE {one('r')}",
+            "400 Bad Request",
+            f"0:{INVALID}outside of a change set only the query of one entity is allowed.",
+        ),
+        (f"GET {one('r').replace('Tab', 'a-b')}", "400 Bad Request", "0:The specified resource name contains invalid"),
+        (f"GET {one('r')}?$orderby=A", "501 Not Implemented", "0:The requested operation is not implemented on the"),
+    ):
+        text = (await ask(request)).body.decode()
+        assert f"HTTP/1.1 {line}\r\n" in text
+        assert f'"value":"{said}' in text
 
 
 @pytest.mark.parametrize("code", [Code.SERVER_BUSY, Code.INTERNAL_ERROR, Code.REQUEST_BODY_TOO_LARGE])
 async def test_a_fault_of_the_server_is_that_of_the_whole(
     api: Api, monkeypatch: pytest.MonkeyPatch, code: Code
 ) -> None:
-    """Whoever is told so tries all of it again: no operation is to blame."""
+    """Whoever is told so tries all of it again: no operation is to blame, nor the query that there is instead."""
 
     async def fail(*_: object) -> None:
         raise Fault(code, "not now")
 
     monkeypatch.setattr(Engine, "transact", fail)
-    reply = await send(api, frame(api, [insert("0")]))
-
-    assert (reply.status, reply.code, reply.said) == (STATUS[code], code, "not now")
+    monkeypatch.setattr(Engine, "get", fail)
+    query = f"--batch_a\r\nContent-Type: application/http\r\n\r\nGET {one('r')} HTTP/1.1\r\n\r\n\r\n--batch_a--"
+    for body in (frame(api, [insert("0")]), query.encode()):
+        reply = await send(api, body)
+        assert (reply.status, reply.code, reply.said) == (STATUS[code], code, "not now")
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\n"])

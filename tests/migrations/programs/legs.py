@@ -3,8 +3,6 @@ Legs of flights that get other keys, while nobody writes and while programs go o
 jobs on them, and what is wrong in the end.
 """
 
-from typing import Any
-
 from tableorm import Database, Encryption, Entity, KeyRing, Mapped, MovedFrom, RunReport, encrypted
 from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import METADATA
@@ -21,7 +19,16 @@ from tableorm_migrations import (
     verify_move,
     verify_rekey,
 )
-from tests.migrations.flights import Flight, TailFlight, expected_rows, fill, flights, rows_of
+from tests.migrations.flights import (
+    Flight,
+    TailFlight,
+    expected_rows,
+    fill,
+    flights,
+    old_keys,
+    other_fields,
+    rows_of,
+)
 
 KEYS = {"old": bytes(range(32)), "new": bytes(range(32, 64))}
 """What wraps content keys."""
@@ -35,29 +42,20 @@ class LegCopy(TailFlight, table="RunLegCopies"):
     """What a leg becomes while nobody writes."""
 
 
-def old_keys(tail: str, **others: Any) -> list[dict[str, Any]]:
-    return [{"origin": origin, **others} for origin in ("EWR", "JFK", "LGA")]
-
-
-def to_leg(each: Any) -> Leg:
-    tail = None if each.tail == "unknown" else each.tail
-    return Leg(tail=tail, day=each.day, number=each.number, origin=each.origin, seats=each.seats)
-
-
-def new_fields(leg: Leg) -> dict[str, Any]:
-    own = {name: getattr(leg, name) for name in ("day", "number", "origin", "seats")}
-    return {"tail": leg.tail or "unknown", **own}
-
-
 def to_copy(leg: Leg) -> LegCopy:
-    return LegCopy(**new_fields(leg))
+    return LegCopy(**other_fields(leg))
 
 
 class TailLeg(
     TailFlight,
     table="RunTailLegs",
     tracked=True,
-    moved_from=MovedFrom(Leg, to_new=lambda leg: TailLeg(**new_fields(leg)), to_old=to_leg, old_keys=old_keys),
+    moved_from=MovedFrom(
+        Leg,
+        to_new=lambda leg: TailLeg(**other_fields(leg)),
+        to_old=lambda leg: Leg(**other_fields(leg)),
+        old_keys=old_keys,
+    ),
 ):
     """What a leg becomes while programs go on."""
 
@@ -82,46 +80,46 @@ async def schedule(db: Database, count: int) -> None:
         await db.insert(Note(page=number % 9, id=number, text=f"text {number}"))
 
 
-async def rewrap(db: Database, lease: float = 30.0) -> RunReport:
+async def rewrap(db: Database, lease: float) -> RunReport:
     use_keys(db, KEYS, "new")
     return await db.rewrap(Note, parallel=3, lease=lease)
 
 
-async def copy_legs(db: Database, lease: float = 30.0) -> RunReport:
+async def copy_legs(db: Database, lease: float) -> RunReport:
     return await run_rekey(db, Leg, LegCopy, to_new=to_copy, writers_stopped=True, parallel=3, lease=lease)
 
 
-async def verify_copies(db: Database, lease: float = 30.0) -> RunReport:
+async def verify_copies(db: Database, lease: float) -> RunReport:
     return await verify_rekey(db, Leg, LegCopy, to_new=to_copy, parallel=3, lease=lease)
 
 
-async def finalize_copies(db: Database, lease: float = 30.0) -> RunReport:
+async def finalize_copies(db: Database, lease: float) -> RunReport:
     return await finalize_rekey(db, Leg, LegCopy, to_new=to_copy, parallel=3, lease=lease)
 
 
-async def undo_copies(db: Database, lease: float = 30.0) -> RunReport:
+async def undo_copies(db: Database, lease: float) -> RunReport:
     return await roll_back_rekey(db, Leg, LegCopy, to_new=to_copy, no_new_programs=True, parallel=3, lease=lease)
 
 
-async def move_legs(db: Database, lease: float = 30.0) -> RunReport:
+async def move_legs(db: Database, lease: float) -> RunReport:
     return await run_move(db, TailLeg, no_blind_writers=True, parallel=3, lease=lease)
 
 
-async def verify_legs(db: Database, lease: float = 30.0) -> RunReport:
+async def verify_legs(db: Database, lease: float) -> RunReport:
     return await verify_move(db, TailLeg, parallel=3, lease=lease)
 
 
-async def seal_legs(db: Database, lease: float = 30.0) -> RunReport:
+async def seal_legs(db: Database, lease: float) -> RunReport:
     if await rekey_phase(db, TailLeg) == "sealed":  # the process died behind its last write
         return next(run for run in await db.runs() if run.what.startswith("verify again"))
     return await seal_move(db, TailLeg, no_old_programs=True, parallel=3, lease=lease)
 
 
-async def finalize_legs(db: Database, lease: float = 30.0) -> RunReport:
+async def finalize_legs(db: Database, lease: float) -> RunReport:
     return await finalize_move(db, TailLeg, parallel=3, lease=lease)
 
 
-async def move_legs_back(db: Database, lease: float = 30.0) -> RunReport:
+async def move_legs_back(db: Database, lease: float) -> RunReport:
     if await rekey_phase(db, TailLeg) == "expand":
         return next(run for run in await db.runs() if run.what.startswith("roll back move"))
     return await roll_back_move(db, TailLeg, parallel=3, lease=lease)

@@ -1,5 +1,5 @@
 """
-Entity group transactions: up to 100 writes of one partition, all or nothing.
+Entity group transactions: up to 100 writes of one partition, all or nothing; or a single query.
 
 A fault of the frame, or of the sender's rights, is the answer itself. A fault of one operation is answered in a part,
 with the operation's number at the start of the message.
@@ -12,6 +12,7 @@ import attrs
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import MAX_TRANSACTION_OPERATIONS, check_table_name
 from tableorm.protocol.rights import authorize
+from tableorm.protocol.sas import Action
 from tableorm.stores import Operation, check_transaction, with_index
 
 from ..wire import multipart
@@ -19,7 +20,7 @@ from ..wire.addressing import Kind, part_path, resource_of
 from ..wire.answers import error_answer
 from ..wire.calls import Answer, invalid_input
 from ..wire.options import check_options, effective_verb, options_of
-from .entities import access_of_write, answer_write, keys_of, read_write
+from .entities import access_of_write, answer_write, get_entity, keys_of, read_write
 from .request import Request
 
 # These are faults of the server, not of an operation: the client is to try the whole transaction again.
@@ -36,31 +37,69 @@ class _Step:
 
 async def run_transaction(request: Request) -> Answer:
     """
-    Do all writes of a transaction or none.
+    Do all writes of a transaction or none, or answer its query.
 
     Raises:
         Fault: The transaction as a whole is rejected.
     """
     parts = await request.engine.take_turns(multipart.read(request.headers.get("Content-Type", ""), request.body))
-    ids = [part.content_id for part in parts]
-    if not parts:
-        return _pack([], [])
+    ids = [part.content_id for part in parts.parts]
+    if parts.is_query:
+        return _pack([await _answer_query(request, parts.parts[0])], ids, is_query=True)
+    if not parts.parts:
+        return _pack([], [], is_query=False)
     try:
-        answers = await _write_all(request, parts)
+        answers = await _write_all(request, parts.parts)
     except Fault as fault:
         if fault.code in _WHOLE_FAULTS:
             raise
         index = fault.index or 0
         answer = error_answer(fault, request.id, index=index)
-        return _pack([answer], [ids[index]])
-    return _pack(answers, ids)
+        return _pack([answer], [ids[index]], is_query=False)
+    return _pack(answers, ids, is_query=False)
 
 
-def _pack(answers: list[Answer], ids: list[str | None]) -> Answer:
+def _pack(answers: list[Answer], ids: list[str | None], *, is_query: bool) -> Answer:
     """Return the answer to a transaction, made of the answers to its parts."""
-    body, content_type = multipart.write(answers, ids)
+    body, content_type = multipart.write(answers, ids, is_query=is_query)
     reason = answers[0].reason if answers else ""
     return Answer(202, body=body, content_type=content_type, reason=reason)
+
+
+async def _answer_query(request: Request, part: multipart.Part) -> Answer:
+    try:
+        return await get_entity(_read_query(request, part))
+    except Fault as fault:
+        if fault.code in _WHOLE_FAULTS:
+            raise
+        return error_answer(fault, request.id, index=0)
+
+
+def _read_query(whole: Request, part: multipart.Part) -> Request:
+    request = _read_part(whole, part)
+    resource = request.resource
+    if resource.kind is not Kind.ENTITY or request.verb != "GET":
+        raise invalid_input("outside of a change set only the query of one entity is allowed.")
+    check_table_name(resource.table)
+    authorize(request.rights, Action.QUERY, resource.table, (resource.partition_key, resource.row_key))
+    return request
+
+
+def _read_part(whole: Request, part: multipart.Part) -> Request:
+    url, _, query = part.url.partition("?")
+    request = Request(  # attrs.evolve takes four times as long
+        verb=effective_verb(part.verb, part.headers),
+        place=whole.place,
+        resource=resource_of(part_path(whole.place, url)),
+        options=options_of(query),
+        headers=part.headers,
+        body=part.body,
+        id=whole.id,
+        engine=whole.engine,
+        rights=whole.rights,
+    )
+    check_options(request)
+    return request
 
 
 _WRITE_VERBS = {
@@ -100,7 +139,7 @@ def _read_steps(request: Request, parts: Sequence[multipart.Part]) -> Generator[
 
 def _read_step(whole: Request, part: multipart.Part, index: int) -> _Step:
     try:
-        request = _read_request(whole, part)
+        request = _read_write_request(whole, part)
     except Fault as fault:
         # Without a table and an operation nothing can be said about the others.
         raise with_index(fault, index) from None
@@ -110,24 +149,12 @@ def _read_step(whole: Request, part: multipart.Part, index: int) -> _Step:
         return _Step(request, fault)
 
 
-def _read_request(whole: Request, part: multipart.Part) -> Request:
-    url, _, query = part.url.partition("?")
-    request = Request(  # attrs.evolve takes four times as long
-        verb=effective_verb(part.verb, part.headers),
-        place=whole.place,
-        resource=resource_of(part_path(whole.place, url)),
-        options=options_of(query),
-        headers=part.headers,
-        body=part.body,
-        id=whole.id,
-        engine=whole.engine,
-        rights=whole.rights,
-    )
-    check_options(request)
+def _read_write_request(whole: Request, part: multipart.Part) -> Request:
+    request = _read_part(whole, part)
     resource = request.resource
     if resource.kind is Kind.BELOW_TABLE:
         # What looks like a path below a table is a name that no table can have: SDKs tell by the code.
-        check_table_name(f"{resource.table}/")
+        check_table_name(f"{resource.table}/{resource.rest}")
     if request.verb not in _WRITE_VERBS.get(resource.kind, ()):
         raise invalid_input(f"a transaction cannot have {request.verb} on that resource.")
     check_table_name(resource.table)

@@ -40,12 +40,14 @@ class Resource:
         table: The table's name as it was spelt; empty if the resource has no table.
         partition_key: The PartitionKey of an entity.
         row_key: The RowKey of an entity.
+        rest: The path below the table.
     """
 
     kind: Kind
     table: str = ""
     partition_key: str = ""
     row_key: str = ""
+    rest: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -219,7 +221,7 @@ def resource_of(path: str) -> Resource:
     if rest in ("()", "/", "()/"):
         return Resource(Kind.ENTITIES, table)
     if rest.startswith("/"):
-        return Resource(Kind.BELOW_TABLE, table)
+        return Resource(Kind.BELOW_TABLE, table, rest=rest[1:])
     found = _KEYS.fullmatch(rest)
     if found and found[1] != found[3]:
         keys = {found[1]: _unquote(found[2]), found[3]: _unquote(found[4])}

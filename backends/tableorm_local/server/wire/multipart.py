@@ -48,16 +48,26 @@ class Part:
     content_id: str | None
 
 
+@attrs.frozen
+class Parts:
+    """
+    The requests in the body of a transaction: those of its change set, or a single query.
+    """
+
+    parts: Sequence[Part]
+    is_query: bool
+
+
 def _malformed_fault(why: str) -> Fault:
     return invalid_input(f"the transaction {why}.")
 
 
-def read(content_type: str, body: bytes) -> Generator[None, None, list[Part]]:
+def read(content_type: str, body: bytes) -> Generator[None, None, Parts]:
     """
-    Read the requests in the body of a transaction, those of its change set, part by part.
+    Read the body of a transaction, part by part.
 
     Raises:
-        Fault: MediaTypeNotSupported; InvalidInput if the body is malformed, has several change sets, or a query.
+        Fault: MediaTypeNotSupported; InvalidInput if the body is malformed, or has several change sets.
     """
     outer = _boundary(content_type)
     if outer is None:
@@ -65,20 +75,24 @@ def read(content_type: str, body: bytes) -> Generator[None, None, list[Part]]:
             Code.MEDIA_TYPE_NOT_SUPPORTED,
             f"None of the provided media types are supported: {content_type[:80]!r}; send multipart/mixed; boundary=",
         )
-    found = list[Part]()
     parts = _split(body, outer, 2)
+    if not parts:
+        return Parts([], is_query=False)
     if len(parts) > 1:
         raise _malformed_fault("has more than one change set, or a change set and queries")
-    for each in parts:
-        headers, content = _read_headers(each)
-        inner = _boundary(headers.get("Content-Type", ""))
-        if inner is None:
-            raise _malformed_fault("has no change set; a query is sent as a request of its own")
+    headers, content = _read_headers(parts[0])
+    kind = headers.get("Content-Type", "")
+    inner = _boundary(kind)
+    if inner is not None:
         # An empty change set has an empty part.
+        found = list[Part]()
         for part in filter(bytes.strip, _split(content, inner, MAX_PARTS)):
             found.append(_read_part(part))
             yield
-    return found
+        return Parts(found, is_query=False)
+    if _is_http(kind):
+        return Parts([_parse_request(content, headers)], is_query=True)
+    raise _malformed_fault(f"has a part of type {kind[:80]!r}")
 
 
 _MAX_BOUNDARY = 200
@@ -90,6 +104,10 @@ def _boundary(content_type: str) -> bytes | None:
     if kind != "multipart/mixed" or not 1 <= len(boundary) <= _MAX_BOUNDARY or not boundary.isascii():
         return None
     return boundary.encode()
+
+
+def _is_http(content_type: str) -> bool:
+    return read_media_type(content_type)[0] == "application/http"
 
 
 def _split(body: bytes, boundary: bytes, most: int) -> list[bytes]:
@@ -174,9 +192,8 @@ _parse_outer_head = lru_cache(maxsize=2 * MAX_PARTS)(_parse_head)
 def _read_part(part: bytes) -> Part:
     head, content = _split_head(part)
     headers = _parse_outer_head(head) if len(head) <= _SHORT_HEAD else _parse_head(head)
-    kind = headers.get("Content-Type", "")
-    if read_media_type(kind)[0] != "application/http":
-        raise _malformed_fault(f"has a part that is not application/http, but {kind[:80]!r}")
+    if not _is_http(headers.get("Content-Type", "")):
+        raise _malformed_fault(f"has a part that is not application/http, but {headers.get('Content-Type', '')[:80]!r}")
     return _parse_request(content, headers)
 
 
@@ -203,20 +220,30 @@ def _parse_request(content: bytes, outer: CIMultiDict[str]) -> Part:
     return Part(verb=found.group(1).decode("ascii"), url=url, headers=headers, body=body, content_id=content_id)
 
 
-def write(answers: Sequence[Answer], content_ids: Sequence[str | None]) -> tuple[bytes, str]:
+def write(answers: Sequence[Answer], content_ids: Sequence[str | None], *, is_query: bool) -> tuple[bytes, str]:
     """
     Return the body with these answers, and its content type.
 
     Args:
         answers: The answers, in order.
         content_ids: The Content-ID of each request.
+        is_query: Whether the answer is to a single query, not to a change set.
     """
     outer, inner = f"batchresponse_{uuid4()}", f"changesetresponse_{uuid4()}"
-    pieces = [f"--{outer}\r\nContent-Type: multipart/mixed; boundary={inner}\r\n\r\n".encode()]
-    for answer, content_id in zip(answers, content_ids, strict=True):
-        pieces += (f"--{inner}\r\n".encode(), _encode_answer(answer, content_id))
-    pieces.append(f"--{inner}--\r\n--{outer}--\r\n".encode())
-    return b"".join(pieces), f"multipart/mixed; boundary={outer}"
+    lines = [f"--{outer}"]
+    mark = outer
+    if not is_query:
+        lines += [f"Content-Type: multipart/mixed; boundary={inner}", ""]
+        mark = inner
+    parts = [] if is_query else [f"--{inner}"]
+    written = list[bytes]()
+    for number, (answer, content_id) in enumerate(zip(answers, content_ids, strict=True)):
+        if number:
+            written.append(f"--{mark}\r\n".encode())
+        written.append(_encode_answer(answer, content_id))
+    head = "\r\n".join(lines + (parts if answers else [])) + "\r\n"
+    tail = f"--{outer}--\r\n" if is_query else f"--{inner}--\r\n--{outer}--\r\n"
+    return b"".join([head.encode(), *written, tail.encode()]), f"multipart/mixed; boundary={outer}"
 
 
 def _encode_answer(answer: Answer, content_id: str | None) -> bytes:

@@ -109,14 +109,17 @@ def effective_verb(verb: str, headers: MultiMapping[str]) -> str:
     Return the verb that the client means: `X-HTTP-Method` turns a POST into a MERGE.
 
     Raises:
-        Fault: InvalidHeaderValue.
+        Fault: XMethodIncorrectCount, XMethodNotUsingPost, XMethodIncorrectValue.
     """
     methods = headers.getall("X-HTTP-Method", [])
     if not methods:
         return verb
-    if verb != "POST" or [each.strip() for each in methods] != ["MERGE"]:
-        problem = f"X-HTTP-Method may be MERGE, once, with the verb POST (got {methods[0][:40]!r} with {verb[:20]})."
-        raise Fault(Code.INVALID_HEADER_VALUE, problem)
+    if len(methods) > 1:
+        raise Fault(Code.XMETHOD_COUNT, "X-HTTP-Method is given more than once.")
+    if verb != "POST":
+        raise Fault(Code.XMETHOD_NOT_POST, f"X-HTTP-Method needs the verb POST (got {verb}).")
+    if methods[0].strip() != "MERGE":
+        raise Fault(Code.XMETHOD_VALUE, f"X-HTTP-Method must be MERGE (got {methods[0][:40]!r}).")
     return "MERGE"
 
 
@@ -138,6 +141,7 @@ def check_options(call: Call) -> None:
                 f"The requested operation is not implemented on the specified resource: {name[:40]!r}; there are "
                 f"{', '.join(sorted(_QUERY_OPTIONS))}.",
             )
+    seconds_of(call)
 
 
 def seconds_of(call: Call) -> int | None:
@@ -256,6 +260,7 @@ def read_media_type(text: str) -> tuple[str, Mapping[str, str]]:
 
 
 _JSON = "application/json"
+_ATOM = "application/atom+xml"
 # The most characters of a list of what a client accepts or prefers, which is split: far more than clients send.
 _MAX_PREFERENCES = 1000
 
@@ -265,7 +270,7 @@ def level_of(call: Call) -> Level:
     Read how much metadata the answer must have: from `$format`, else `Accept`; minimal if neither says.
 
     Raises:
-        Fault: MediaTypeNotSupported: the client accepts no JSON.
+        Fault: AtomFormatNotSupported, MediaTypeNotSupported: the client accepts no JSON.
     """
     wanted = call.options.get("$format") or call.headers.get("Accept") or _JSON
     known = _LEVELS.get(wanted)
@@ -277,10 +282,14 @@ def level_of(call: Call) -> Level:
             f"None of the provided media types are supported: Accept and $format may have {_MAX_PREFERENCES} "
             f"characters (got {len(wanted)}).",
         )
+    atom = False
     for media in _MEDIA_RANGE.findall(wanted):
         name, parameters = read_media_type(media)
         if name in ("json", _JSON, "application/*", "*/*"):
             return _level(parameters["odata"].lower()) if "odata" in parameters else Level.MINIMAL
+        atom = atom or name == _ATOM
+    if atom:
+        raise Fault(Code.ATOM_NOT_SUPPORTED, f"Atom format is not supported; accept {_JSON}.")
     raise Fault(
         Code.MEDIA_TYPE_NOT_SUPPORTED,
         f"None of the provided media types are supported: {wanted[:80]!r}; accept {_JSON}.",
@@ -305,11 +314,13 @@ def check_json_body(call: Call) -> None:
     Refuse a body whose type is not JSON.
 
     Raises:
-        Fault: MediaTypeNotSupported.
+        Fault: AtomFormatNotSupported, MediaTypeNotSupported.
     """
     kind, _ = read_media_type(call.headers.get("Content-Type", ""))
     if kind in ("", _JSON):
         return
+    if kind == _ATOM:
+        raise Fault(Code.ATOM_NOT_SUPPORTED, f"Atom format is not supported; send {_JSON}.")
     raise Fault(
         Code.MEDIA_TYPE_NOT_SUPPORTED, f"None of the provided media types are supported: {kind[:80]!r}; send {_JSON}."
     )
