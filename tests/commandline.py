@@ -71,9 +71,17 @@ def show_on_terminal(columns: int, *arguments: str, **environment: str) -> str:
     environment = {**inherited, "TERM": "xterm", "COLUMNS": str(columns), **environment}
     subprocess.run([COMMAND, *arguments], stdout=side, stderr=subprocess.DEVNULL, env=environment, check=True)
     os.close(side)
-    shown = os.read(main, 10_000).decode()
+    return read_terminal(main)
+
+
+def read_terminal(main: int) -> str:
+    """Return all that was written to a pseudo-terminal, whose other side is closed, and close it."""
+    shown = b""
+    with contextlib.suppress(OSError):  # which Linux raises at the end
+        while more := os.read(main, 10_000):
+            shown += more
     os.close(main)
-    return shown
+    return shown.decode()
 
 
 def in_database(url: str, act: Callable[[Database], Awaitable[T]], **options: Any) -> T:

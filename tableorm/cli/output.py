@@ -30,7 +30,7 @@ def prepare_streams() -> None:
 
 
 def find_terminal(file: TextIO) -> "Console | None":
-    """Return the terminal that a file is; None for a pipe or a file, which gets plain text, and need not wait for rich."""
+    """Return the terminal that a file is; None for a pipe or a file, which gets plain text without rich."""
     if not file.isatty():
         return None
     from rich.console import Console  # noqa: PLC0415

@@ -16,7 +16,7 @@ import pytest
 
 from tableorm import Database, Entity, Mapped, TableOrmError, __version__
 from tableorm.cli.command_line import make_parser
-from tests.commandline import COMMAND, in_database, insert_all, posix_only
+from tests.commandline import COMMAND, in_database, insert_all, posix_only, read_terminal
 from tests.commandline import run_command as tableorm
 from tests.screen import Screen
 
@@ -259,9 +259,8 @@ def test_interrupt_removes_the_bar(tmp_path: Path) -> None:
             shown += os.read(main, 1000).decode()
         process.send_signal(signal.SIGINT)
         process.wait()
-        left = os.read(main, 10_000).decode()
     os.close(side)
-    os.close(main)
+    left = read_terminal(main)
 
     screen = Screen(shown + "^C" + left)
     assert len(Screen(shown).lines[0]) + len("^C") < 40

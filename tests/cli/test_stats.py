@@ -77,7 +77,7 @@ def test_json_and_costs(url: str) -> None:
 @posix_only
 @pytest.mark.parametrize("columns", [40, 80])
 def test_a_terminal(tmp_path: Path, columns: int) -> None:
-    """A terminal gets bold titles and bars; a narrow one has no line that is wider than it."""
+    """A terminal gets bold titles and bars, and no line that is wider than it; `NO_COLOR` drops colours."""
     url = f"local:{tmp_path / 'stats.tables'}"
 
     async def fill(db: Database) -> None:
@@ -91,6 +91,7 @@ def test_a_terminal(tmp_path: Path, columns: int) -> None:
     assert shown.startswith("\x1b[1mOrders:\x1b[0m 2 rows")
     assert (" 50%  \x1b[32m████████████\x1b[0m" in shown) is (columns == 80)
     assert all(len(re.sub(r"\x1b\[\d+m", "", line)) <= columns for line in shown.splitlines())
+    assert show_on_terminal(columns, "stats", url, NO_COLOR="1") == re.sub(r"\x1b\[\d+m", "", shown)
 
 
 @pytest.mark.parametrize("price", ["free", "-1", "nan", "inf"])
