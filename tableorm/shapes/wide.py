@@ -217,7 +217,10 @@ class WideStage(SplitStage):
         return row
 
     def _note_moved(self, moved: dict[str, int], number: int, row: Row) -> None:
-        for member in row.keys() - self._members.get(number, _OF_A_ROW):
+        usual = self._members.get(number, _OF_A_ROW)
+        if usual.issuperset(row):  # which takes a third of the time of a difference
+            return
+        for member in row.keys() - usual:
             name = member.removesuffix(ANNOTATION)
             if self._part_of.get(name, 0) != number and row[member] is not None:
                 moved[name] = number
