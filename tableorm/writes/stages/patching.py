@@ -166,11 +166,11 @@ def _changed(shown: Shown, row: Row, changed: Row) -> Patch:
     """Return the patch of a save of an entity that was read in full."""
     before = shown.before
     assert before is not None
-    removed = _taken_out(before, row)
+    removed = [name for name in before.row if name not in row and _is_property(name)]
     if removed and shown.schema.cleared:
-        removed = frozenset(name for name in removed if not shown.schema.is_cleared(before.row, name))
+        removed = [name for name in removed if not shown.schema.is_cleared(before.row, name)]
     if removed:
-        return Patch(Expects.PRESENT, Extent.SOME, changed, removed)
+        return Patch(Expects.PRESENT, Extent.SOME, changed, frozenset(removed))
     if not before.upgraded and _is_only_made(shown, changed):
         changed = {}
     return Patch(Expects.PRESENT, Extent.SOME, changed)
