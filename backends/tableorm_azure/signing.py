@@ -141,7 +141,7 @@ class TokenSource(_UsersCredential):
         credential: The user's credential, which the user closes.
     """
 
-    get_token: Callable[..., CoroutineType[Any, Any, AccessToken]]
+    get_token: "Callable[..., CoroutineType[Any, Any, AccessToken]]"
 
     def __init__(self, credential: AsyncTokenCredential) -> None:
         self._credential = credential
