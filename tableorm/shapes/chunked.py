@@ -23,8 +23,9 @@ MAX_CHUNKS = 15
 MAX_EXPANDED_BYTES = 2 * 1024 * 1024
 """How long a value with `compress=True` can be: to compress and expand more would hold up the event loop."""
 
-# What of a value that is encrypted fits into a property: bytes, and bytes of UTF-16, of which each two may take three.
-_SEALED_BYTES, _SEALED_TEXT = MAX_VALUE_BYTES - 64, MAX_VALUE_BYTES // 3 * 2 - 64
+# How large chunks are: of bytes, and of text in UTF-16. When text is encrypted, two bytes of it may take three.
+_PLAIN = MAX_VALUE_BYTES, MAX_VALUE_BYTES
+_SEALED = MAX_VALUE_BYTES - 64, MAX_VALUE_BYTES // 3 * 2 - 64
 
 
 class _ChunkedField(ComposedField[Any]):
@@ -40,15 +41,17 @@ class _ChunkedField(ComposedField[Any]):
 class _ChunkedShape(Shape[Any]):
     kind: PropertyType
 
-    _bytes = _text = MAX_VALUE_BYTES
-
     def __init__(self, *, compress: bool) -> None:
         self.compress, self.form = compress, "chunked, compressed" if compress else "chunked"
+        self._sizes = [_PLAIN]
 
     def for_encrypted(self) -> "_ChunkedShape":
         shape = _ChunkedShape(compress=self.compress)
-        shape._bytes, shape._text = _SEALED_BYTES, _SEALED_TEXT
+        shape._sizes = [_SEALED]
         return shape
+
+    def note_resolver(self) -> None:
+        self._sizes = [_SEALED, _PLAIN]
 
     def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:
         bare = split_optional(annotation)[0]
@@ -76,10 +79,15 @@ class _ChunkedShape(Shape[Any]):
                 problem = f"has {len(data):,} bytes, and {MAX_EXPANDED_BYTES:,} can be compressed"
                 raise TooLong(f"{problem}; {_BLOB}")
             data = zlib.compress(data, 1)
-        size, chunks = _size(data), [*_divided(data, self._bytes if isinstance(data, bytes) else self._text)]
-        if len(chunks) > MAX_CHUNKS:
+        size, chunks, most = _size(data), list[str | bytes](), 0
+        for in_bytes, in_text in self._sizes:
+            most = in_bytes if isinstance(data, bytes) else in_text
+            chunks = [*_divided(data, most)]
+            if len(chunks) <= MAX_CHUNKS:
+                break
+        else:
             unit = "bytes" if isinstance(data, bytes) else "UTF-16 code units"
-            most = MAX_CHUNKS * (self._bytes if isinstance(data, bytes) else self._text // 2)
+            most = MAX_CHUNKS * (most if isinstance(data, bytes) else most // 2)
             remedy = _BLOB if self.compress else f"add compress=True, or {_BLOB}"
             problem = f"has {size:,} {unit} as it is stored, and {MAX_CHUNKS} properties hold {most:,}"
             raise TooLong(f"{problem}; {remedy}")
