@@ -298,7 +298,7 @@ class Schema(InTables):
             )
             raise ModelError(
                 f"{self.name} {problem}; a row holds {MAX_CUSTOM_PROPERTIES} properties; store each entity in several "
-                f"rows, class {self.name}(Entity, ..., wide=True), or some fields in one JSON field"
+                f"rows, class {self.name}(Entity, ..., wide=True), or some fields in one JSON field or Blob"
             )
         self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
 
