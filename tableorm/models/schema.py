@@ -321,7 +321,9 @@ class Schema(InTables):
     def decode_current(self) -> Callable[[Row], Any]:
         """Row of this very kind and version to entity; `decode` says what is wrong where it fails."""
         written = (WRITE_TOKENS, MANIFEST) if self.write_token else ()
-        return make_decoder(self.model, self.stored, self._keys_read(), constant=self.kind_properties, written=written)
+        # What stages note in a row is not declared, so the row is remembered as it is.
+        constant = None if self.split or self.keyed else self.kind_properties
+        return make_decoder(self.model, self.stored, self._keys_read(), constant=constant, written=written)
 
     @cached_property
     def as_dataclass(self) -> type[Any]:
