@@ -16,7 +16,6 @@ from ..protocol.edm import utf16_length
 from ..protocol.limits import MAX_VALUE_BYTES
 from ..types import Int32
 
-_BLOB = "declare a Blob, encrypted as the field"
 MAX_CHUNKS = 15
 """How many properties a value can take: with all of them, 64 KiB of an entity are left for the rest."""
 
@@ -73,11 +72,12 @@ class _ChunkedShape(Shape[Any]):
 
     def write(self, value: Any) -> Sequence[Any]:
         data: str | bytes = value if self.kind.annotation is bytes else self.kind.encode(value)
+        blob = "declare a Blob" if self._sizes[0] == _PLAIN else "declare a Blob with encrypted()"
         if self.compress:
             data = data if isinstance(data, bytes) else data.encode()
             if len(data) > MAX_EXPANDED_BYTES:
                 problem = f"has {len(data):,} bytes, and {MAX_EXPANDED_BYTES:,} can be compressed"
-                raise TooLong(f"{problem}; {_BLOB}")
+                raise TooLong(f"{problem}; {blob}")
             data = zlib.compress(data, 1)
         size, chunks, most = _size(data), list[str | bytes](), 0
         for in_bytes, in_text in self._sizes:
@@ -88,7 +88,7 @@ class _ChunkedShape(Shape[Any]):
         else:
             unit = "bytes" if isinstance(data, bytes) else "UTF-16 code units"
             most = MAX_CHUNKS * (most if isinstance(data, bytes) else most // 2)
-            remedy = _BLOB if self.compress else f"add compress=True, or {_BLOB}"
+            remedy = blob if self.compress else f"add compress=True, or {blob}"
             problem = f"has {size:,} {unit} as it is stored, and {MAX_CHUNKS} properties hold {most:,}"
             raise TooLong(f"{problem}; {remedy}")
         return [*chunks, *[None] * (MAX_CHUNKS - len(chunks)), size if len(chunks) > 1 else None]
