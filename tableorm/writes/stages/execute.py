@@ -384,7 +384,7 @@ def _check_transaction(plan: WritePlan) -> None:
 
 def _refuse_size(write: PlannedWrite, problem: str, code: Code, sizes: tuple[int, int]) -> NoReturn:
     """Refuse a transaction that is too large. Of the sizes the first is the limit, the second how much there is."""
-    message = problem if write.transaction else f"{write.origin}, with its copies: {problem}; nothing was sent"
+    message = problem if write.transaction else f"{write.origin}, with all of its rows: {problem}; nothing was sent"
     error = LimitExceeded(message, code, limit=sizes[0], size=sizes[1])
     refuse_before_sending(write, error)
 
