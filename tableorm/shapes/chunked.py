@@ -79,19 +79,16 @@ class _ChunkedShape(Shape[Any]):
                 problem = f"has {len(data):,} bytes, and {MAX_EXPANDED_BYTES:,} can be compressed"
                 raise TooLong(f"{problem}; {blob}")
             data = zlib.compress(data, 1)
-        size, chunks, most = _size(data), list[str | bytes](), 0
-        for in_bytes, in_text in self._sizes:
-            most = in_bytes if isinstance(data, bytes) else in_text
-            chunks = [*_divided(data, most)]
+        kind, unit = (0, "bytes") if isinstance(data, bytes) else (1, "UTF-16 code units")
+        size = _size(data)
+        for sizes in self._sizes:
+            chunks = [*_divided(data, sizes[kind])]
             if len(chunks) <= MAX_CHUNKS:
-                break
-        else:
-            unit = "bytes" if isinstance(data, bytes) else "UTF-16 code units"
-            most = MAX_CHUNKS * (most if isinstance(data, bytes) else most // 2)
-            remedy = blob if self.compress else f"add compress=True, or {blob}"
-            problem = f"has {size:,} {unit} as it is stored, and {MAX_CHUNKS} properties hold {most:,}"
-            raise TooLong(f"{problem}; {remedy}")
-        return [*chunks, *[None] * (MAX_CHUNKS - len(chunks)), size if len(chunks) > 1 else None]
+                return [*chunks, *[None] * (MAX_CHUNKS - len(chunks)), size if len(chunks) > 1 else None]
+        most = MAX_CHUNKS * self._sizes[-1][kind] // (1 + kind)
+        remedy = blob if self.compress else f"add compress=True, or {blob}"
+        problem = f"has {size:,} {unit} as it is stored, and {MAX_CHUNKS} properties hold {most:,}"
+        raise TooLong(f"{problem}; {remedy}")
 
     def read(self, values: Sequence[Any]) -> Any:
         data = self._joined(values[:-1], values[-1])

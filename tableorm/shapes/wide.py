@@ -171,9 +171,8 @@ class WideStage(SplitStage):
         own = row.keys() - moved.keys() - {name + ANNOTATION for name in moved} if moved else row.keys()
         there = {number for number, usual in self._members.items() if not own.isdisjoint(usual)}
         for name in row.keys() & moved.keys():
-            there.add(moved[name])
             names[moved[name]].append(name)
-        return row | {PLACES: _Places(there - {0}, names)}
+        return row | {PLACES: _Places((there | names.keys()) - {0}, names)}
 
     def _moved(self, row: Row | None) -> dict[str, int]:
         """Return in which row each property is that is elsewhere than declared."""
