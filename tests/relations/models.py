@@ -28,3 +28,17 @@ class Employee(Entity, table="Directory", partition_key="{company}", row_key="em
 class Review(Entity, table="Reviews", partition_key="{employee}", row_key="{year}"):
     employee: Mapped[int]
     year: Mapped[int]
+
+
+class Order(Entity, table="Directory", partition_key="{company}", row_key="order_{number:03d}"):
+    company: Mapped[str]
+    number: Mapped[int]
+
+    lines = many(lambda: Line, company="{company}", order="{number}", on_delete="cascade")
+
+
+class Line(Entity, table="Directory", partition_key="{company}", row_key="order_{order:03d}_{number:03d}"):
+    company: Mapped[str]
+    order: Mapped[int]
+    number: Mapped[int]
+    amount: Mapped[int]

@@ -1,5 +1,6 @@
 """Loading relations: what it finds, with how many requests, and what happens while others write."""
 
+import operator
 import pickle
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from tableorm import (
     Database,
+    DecodeError,
     Entity,
     Key,
     Mapped,
@@ -24,7 +26,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.stores import Row
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tests.databases import database_fixture, memory_database
-from tests.relations.models import Employee, Review, Team
+from tests.relations.models import Employee, Line, Order, Review, Team
 from tests.rows import delete_row, insert_row
 
 db = database_fixture(Team, Employee, Review)
@@ -309,6 +311,36 @@ async def test_a_load_equals_separate_reads(
             query = db.select(Employee).where(Employee.company == team.company, Employee.team == team.name)
             query = query if least is None else query.where(Employee.age >= least)
             assert [*team.employees] == await (query if limit is None else query.limit(limit)).all()
+
+
+@given(
+    rows=st.sets(st.tuples(st.integers(0, 9), st.integers(-1, 2))),
+    test=st.sampled_from([operator.ge, operator.lt, operator.le]),
+    bound=st.integers(0, 9),
+)
+async def test_a_query_reads_children_in_the_range_of_their_parents(
+    rows: set[tuple[int, int]], test: Any, bound: int
+) -> None:
+    """By one request, with the same results as in turn. Lines of an order are behind a range that ends at the order."""
+    async with memory_database(Order) as db:
+        async with db.bulk() as bulk:
+            for order, number in rows:
+                line = Line(company="c", order=order, number=number, amount=1)
+                await bulk.insert(line if number >= 0 else Order(company="c", number=order))
+        query = db.select(Order).where(Order.company == "c", test(Order.number, bound)).load(Order.lines)
+        with db.observe() as seen:
+            found = await query.all()
+        assert len(seen.requests) <= 1 or test is operator.le
+        assert [(each, each.lines) for each in found] == [(each, each.lines) async for each in query]
+
+
+async def test_a_misfit_among_children_in_the_range_of_their_parents(db: Database) -> None:
+    """It is an error of its parent, as if they were read in turn."""
+    await db.insert(Order(company="c", number=1))
+    await insert_row(db, "Directory", {"PartitionKey": "c", "RowKey": "order_001_001", "EntityType": "Line"})
+    query = db.select(Order).where(Order.company == "c").load(Order.lines)
+    with pytest.raises(DecodeError, match=r"Order\.lines of .*amount"):
+        await query.all()
 
 
 @pytest.mark.parametrize("names", ["a", "a b", "a a_b c"])
