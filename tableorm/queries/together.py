@@ -228,9 +228,9 @@ async def _load_parts(
     found: list[list[Any]],
 ) -> None:
     """Give each query the entities of its rows."""
-    pacer = LoadPacer()
+    run, pacer = attrs.evolve(first), LoadPacer()
     for part, rows in by_part:
-        run = attrs.evolve(first, take_misfit=takers[part.number], allowance=Allowance(None))
+        run.take_misfit, run.allowance = takers[part.number], Allowance(None)
         page, start = FetchedPage(run, part.request, 0, rows, None), 0
         while start < len(rows) and part.left != 0:
             run.wanted = part.left
