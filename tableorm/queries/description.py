@@ -86,7 +86,7 @@ class QueryDescription(Generic[E_co]):
         """
         if type(count) is not int or count < 0:
             raise ModelError(f"limit({count!r}) is rejected: give a number of entities from 0")
-        return attrs.evolve(self, limit=count)
+        return self._with(_limit=count)
 
     def allow_scan(self, *, partitions: Literal["all", "range"] = "all", parallel: int = 1) -> Self:
         """
@@ -105,7 +105,7 @@ class QueryDescription(Generic[E_co]):
         if partitions not in ("all", "range"):
             raise ModelError(f'allow_scan(partitions={partitions!r}) is rejected: give "all" or "range"')
         check_count("allow_scan(parallel=...)", parallel)
-        return attrs.evolve(self, scan=True if partitions == "all" else "range", parallel=parallel)
+        return self._with(_scan=True if partitions == "all" else "range", _parallel=parallel)
 
     def unordered(self) -> Self:
         """
@@ -113,7 +113,7 @@ class QueryDescription(Generic[E_co]):
 
             async for employee in db.select(Employee).allow_scan().unordered(): ...
         """
-        return attrs.evolve(self, ordered=False)
+        return self._with(_ordered=False)
 
     def concurrency(self, count: int) -> Self:
         """
@@ -125,7 +125,7 @@ class QueryDescription(Generic[E_co]):
             ModelError: The count is not a positive number.
         """
         check_count("concurrency", count)
-        return attrs.evolve(self, concurrency=count)
+        return self._with(_concurrency=count)
 
     def misfits(self, policy: MisfitPolicy) -> Self:
         """
@@ -143,7 +143,7 @@ class QueryDescription(Generic[E_co]):
             ModelError: It is none of these.
         """
         check_policy(f"{self}.misfits({policy!r})", policy)
-        return attrs.evolve(self, misfits=policy)
+        return self._with(_misfits=policy)
 
     def load(self, relation: Loads, /, *more: Loads) -> Self:
         """
@@ -165,7 +165,7 @@ class QueryDescription(Generic[E_co]):
         models = [each for each in self._models if isinstance(each, type)]
         if not any(issubclass(each, relation.model) or issubclass(relation.model, each) for each in models):
             raise ModelError(f"{self}.load({relation}) is rejected: it finds no {relation.model.__name__}")
-        return attrs.evolve(self, loads=(*self._loads, (relation, *more)))
+        return self._with(_loads=(*self._loads, (relation, *more)))
 
     def bind(self, db: Connected) -> Self:
         """
@@ -173,7 +173,13 @@ class QueryDescription(Generic[E_co]):
 
             orders = await query.bind(db.scope(tenant="acme")).all()
         """
-        return attrs.evolve(self, db=connection_of(db))
+        return self._with(_db=connection_of(db))
+
+    def _with(self, **changes: Any) -> Self:
+        """Return the same query but for these attributes, as `attrs.evolve` does in three times the time."""
+        own, query = self.__dict__, object.__new__(type(self))
+        query.__dict__.update({name: own[name] for name in _GIVEN}, _plans={}, **changes)
+        return query
 
     def _as(self, cls: "type[Described]") -> "Described":
         """Return the same description as a query of another class."""
@@ -246,5 +252,8 @@ class QueryDescription(Generic[E_co]):
             text += f".misfits({shown(self._misfits)})"
         return f"<{text}{'.unordered()' * (not self._ordered)}{'.verify(False)' * (not self._verified)}>"
 
+
+# The attributes of a query. What else it has is found out when it is read, and is not that of another query.
+_GIVEN = tuple([each.name for each in attrs.fields(QueryDescription) if each.init])
 
 Described = TypeVar("Described", bound=QueryDescription[Any])
