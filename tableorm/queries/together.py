@@ -90,7 +90,7 @@ def _divide(plans: Sequence[QueryPlan | None], limits: Sequence[int | None]) -> 
 def _joined(parts: Sequence[_Part]) -> Range:
     """Return the range from the first of some queries to the last, without what is evaluated here."""
     first = parts[0].request
-    query = attrs.evolve(first.query, row=hull([part.bounds for part in parts]))
+    query = attrs.evolve(first.query, row=hull([parts[0].bounds, parts[-1].bounds]))
     return attrs.evolve(first, query=query, client_filters=())
 
 
