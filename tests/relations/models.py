@@ -30,15 +30,25 @@ class Review(Entity, table="Reviews", partition_key="{employee}", row_key="{year
     year: Mapped[int]
 
 
-class Order(Entity, table="Directory", partition_key="{company}", row_key="order_{number:03d}"):
-    company: Mapped[str]
-    number: Mapped[int]
+class Buyer(Entity, table="MisfitBuyers", partition_key="{tenant}", row_key="buyer_{id:03d}"):
+    tenant: Mapped[str]
+    id: Mapped[int]
+    age: Mapped[int] = field(default=1)
 
-    lines = many(lambda: Line, company="{company}", order="{number}", on_delete="cascade")
+
+class Purchase(Entity, table="MisfitPurchases", partition_key="{tenant}", row_key="purchase_{id:03d}"):
+    tenant: Mapped[str]
+    id: Mapped[int]
+    buyer: Mapped[Key[Buyer] | None]
+
+    customer = one(lambda: Buyer, key="buyer")
+    items = many(lambda: Item, tenant="{tenant}", purchase="{id}", on_delete="cascade")
 
 
-class Line(Entity, table="Directory", partition_key="{company}", row_key="order_{order:03d}_{number:03d}"):
-    company: Mapped[str]
-    order: Mapped[int]
-    number: Mapped[int]
-    amount: Mapped[int]
+class Item(Entity, table="MisfitPurchases", partition_key="{tenant}", row_key="purchase_{purchase:03d}_{id:03d}"):
+    tenant: Mapped[str]
+    purchase: Mapped[int]
+    id: Mapped[int]
+    size: Mapped[int] = field(default=0)
+
+    of = one(lambda: Purchase, tenant="{tenant}", id="{purchase}")
