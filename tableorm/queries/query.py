@@ -149,6 +149,8 @@ class Query(QueryDescription[E_co]):
                 found = await relation._read_with(self._db, self, self._where)  # pyright: ignore[reportPrivateUsage]
                 if found is not None:
                     return found
+            case _:
+                pass
         return [entity async for part in await self._loaded_results(None) for entity in part]
 
     async def first(self) -> E_co | None:
