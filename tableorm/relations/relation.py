@@ -111,17 +111,17 @@ class ManyOf(Relation[P_contra, C_co]):
 
     async def _read_with(self, db: Connection, query: Any, where: Sequence[Expression]) -> list[Any] | None:
         """See `Loads`. If two queries would find all rows of their kinds in one range, each would go through both."""
-        declared, target = self.declared, bind(self).target
-        names = {mine: name for name, mine in declared.fields.items()}
+        declared = self.declared
+        # With "keep" there may be children without a parent, and any number of them.
+        if declared.on_delete == "keep" or declared.texts or self is not declared.of(self.model):
+            return None
+        target, names = bind(self).target, {mine: name for name, mine in declared.fields.items()}
         theirs = [
             attrs.evolve(each, field=getattr(target, names[each.field.name]))
             for each in where
             if isinstance(each, Comparison) and each.field.name in names
         ]
-        by_key = declared.fields.keys() <= target.__schema__.key_names and not declared.texts
-        known = by_key and len(theirs) == len(where) and self is declared.of(self.model)
-        # With "keep" there may be children without a parent, and any number of them.
-        if not known or declared.on_delete == "keep":
+        if len(theirs) < len(where) or not declared.fields.keys() <= target.__schema__.key_names:
             return None
         with suppress(DecodeError, EncodeError, ModelError, NotSupported, ScanRefused):  # raised if read in turn
             keys = keys_read(query, self.model)
