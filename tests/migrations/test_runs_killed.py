@@ -10,9 +10,20 @@ import pytest
 from tableorm_local import Account, serve
 from tests.azurite import KEY, Azurite
 from tests.children import run_program
+from tests.migrations.programs.kinds import RUNS
 from tests.torture import Rounds
 
-BUILDS = Path(__file__).with_name("programs") / "killed_builds.py"
+PROGRAMS = Path(__file__).with_name("programs")
+BUILDS = PROGRAMS / "killed_builds.py"
+
+
+def test_jobs_that_are_killed(tmp_path: Path, rounds: Rounds) -> None:
+    """A process that does a job of any kind dies after any of its requests; others end the job, as if nobody had."""
+    found = run_program(PROGRAMS / "killed_jobs.py", rounds(1, 0), tmp_path)
+
+    assert {each[0] for each in found} == {run.__name__ for run in RUNS}
+    assert sum(each[2] for each in found) > len(found) / 2
+    assert [each for each in found if each[3]] == []
 
 
 @pytest.mark.one_of(3, group="killed")
