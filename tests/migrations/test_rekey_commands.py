@@ -11,7 +11,7 @@ import pytest
 
 from tableorm import Entity, Mapped, RangeProgress, RunReport, connect
 from tableorm.cli.output import clear_progress, show_progress
-from tableorm_migrations.command.bars import show_bars
+from tableorm.cli.progress import show_report
 from tableorm_migrations.rekey import phases
 from tests.commandline import run_command
 from tests.migrations.test_commands import Terminal
@@ -164,11 +164,12 @@ def test_bars_for_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
         working=working,
         seconds=100.0,
     )
-    bars = show_bars(report)
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("LINES", "40")
     monkeypatch.setenv("NO_COLOR", "1")
+    show_report(report)
+    bars = Screen(terminal.getvalue()).lines
     show_progress("first", "one", "two")
     first = Screen(terminal.getvalue()).lines
     show_progress("second", "1")
@@ -180,9 +181,10 @@ def test_bars_for_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     left = Screen(terminal.getvalue())
 
     assert bars == [
-        "      all [######------------------]  25% 12 entities/s, about 0:05:00 left",
-        "range   3 [############------------]  50% 1,200 entities",
-        "range  14 [------------------------]    ? 0 entities",
+        "[######------------------]  25% r (w): 1,200 entities read, 0 written; 0 of 2 ranges done",
+        "12 entities/s, about 0:05:00 left",
+        "[############------------]  50% range 3: 1,200 entities",
+        "[------------------------]    ? range 14: 0 entities",
     ]
     assert (first, second, third) == (["first", "one", "two"], ["second", "1"], ["third", "1"])
     assert (left.lines, left.row, left.column, left.cursor) == ([""], 0, 0, True)
