@@ -13,10 +13,10 @@ import pytest
 
 import tableorm
 import tableorm_migrations
-from tableorm import AccessDenied, NotSupported, TableOrmError
+from tableorm import NotSupported, TableOrmError
 from tableorm.jobs import scan
 from tableorm.stores import Capabilities, TableStore
-from tableorm.testing import Faults, MemoryStore
+from tableorm.testing import MemoryStore
 from tests.faults import Fate, FaultyStore
 from tests.migrations.programs import accounts, agents, clerks
 from tests.migrations.programs.accounts import change_of_old, visit
@@ -187,17 +187,3 @@ async def test_a_network_that_fails_at_random(tmp_path: Path, monkeypatch: pytes
         assert await clerks.find_problems(db, journal, listed=listed) == []
         assert await accounts.find_problems(db, COUNT, visits) == []
         assert await agents.find_missing(db, COUNT, listed=listed) == []
-
-
-@pytest.mark.parametrize(("run", "table"), [(rewrite_all, "RunAccounts"), (build, "RunClerks")])
-async def test_an_error_leaves_the_run_to_others_at_once(tmp_path: Path, run: Run, table: str) -> None:
-    """Who ends with an error gives its ranges back, so that nobody waits until its lease has run out."""
-    store = await prepared(tmp_path / "journal")
-    async with connected(store) as db:
-        faults = Faults(db)
-        with faults.fail_next("query", with_=403, table=table), pytest.raises(AccessDenied):
-            await run(db, 1_000.0)
-        async with asyncio.timeout(30):
-            report = await run(db, 1_000.0)
-
-    assert (report.state, report.entities) == ("done", COUNT)
