@@ -179,17 +179,17 @@ async def test_a_receipt_of_another_message(mine: TableQueueStore) -> None:
 async def test_a_row_that_has_its_key_again(stopped_clock: None) -> None:
     """A receipt is stale if its message was renewed meanwhile, even if the row is back under the key that was read."""
     async with Database(tables := Meanwhile()):
-        mine, theirs = TableQueueStore(tables), TableQueueStore(tables.inner.tables)
-        await mine.create_queue("mail")
-        await mine.put("mail", b"x")
-        (message,) = await mine.take("mail", visibility_seconds=10)
+        queues = TableQueueStore(tables)
+        await queues.create_queue("mail")
+        await queues.put("mail", b"x")
+        (message,) = await queues.take("mail", visibility_seconds=10)
 
         async def renew_twice() -> Message:
-            return await theirs.renew("mail", await theirs.renew("mail", message, 5), 10)
+            return await queues.renew("mail", await queues.renew("mail", message, 5), 10)
 
         tables.others = renew_twice
 
-        assert (await refusal(mine.renew("mail", message, 20))).code == Code.MESSAGE_NOT_FOUND
+        assert (await refusal(queues.renew("mail", message, 20))).code == Code.MESSAGE_NOT_FOUND
 
 
 async def test_takers_that_race_lose_no_message(tables: CountingStore, mine: TableQueueStore) -> None:

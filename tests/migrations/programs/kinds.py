@@ -86,16 +86,6 @@ async def repair(db: Database, lease: float) -> RunReport:
     return await report_of(db, "repair")
 
 
-async def compare(db: Database, lease: float) -> RunReport:
-    async with connected(MemoryStore()) as other:
-        await open_accounts(other, COUNT)
-        await issue_passes(other)
-        for table in ("RunPasses", "RunAccounts"):
-            report = await other.compare_rows(db, table, name=f"compare {table}", parallel=3, lease=lease)
-            assert (report.entities, report.failed) == (COUNT, 0)
-    return await report_of(db, "compare RunAccounts")
-
-
 @asynccontextmanager
 async def source_of_copies() -> AsyncGenerator[Database]:
     """A database whose only table has the rows that are copied."""
@@ -110,10 +100,24 @@ async def copy(db: Database, lease: float) -> RunReport:
     return await report_of(db, "copy")
 
 
+async def compare(db: Database, lease: float) -> RunReport:
+    async with source_of_copies() as source:
+        await source.compare_rows(db, name="compare", parallel=3, lease=lease)
+    return await report_of(db, "compare")
+
+
 async def find_uncopied(db: Database) -> list[str]:
     async with source_of_copies() as source:
         report = await source.compare_rows(db)
     return [] if report.equal == COUNT else [f"{report}", *report.failures]
+
+
+async def find_unswept(db: Database) -> list[str]:
+    return [str(each) for each in (await db.store.query("RunPasses", RowQuery(), 1000)).rows]
+
+
+async def find_damage(db: Database) -> list[str]:
+    return [str(each) for each in (await db.audit(Agent)).findings]
 
 
 async def prepare(db: Database, journal: Path, run: Run | None = None) -> None:
@@ -153,6 +157,7 @@ KINDS: dict[str, Sequence[Run]] = {
 RUNS = [*chain(*KINDS.values())]
 
 EARLIER: dict[Run | None, Sequence[Run]] = {
+    compare: [copy],
     verify_copies: [copy_legs],
     finalize_copies: [copy_legs, verify_copies],
     undo_copies: [copy_legs],
@@ -167,7 +172,13 @@ UNCOUNTED = (sweep, finalize_copies, undo_copies, move_legs, finalize_legs, move
 """Runs after which what was dealt with is not found again."""
 
 ENDS: dict[Run, Callable[[Database], Awaitable[list[str]]]] = {
+    repair: find_damage,
+    build_elsewhere: partial(agents.find_problems, count=COUNT, listed=False),
+    build_list_elsewhere: partial(agents.find_problems, count=COUNT, listed=True),
+    sweep: find_unswept,
     copy: find_uncopied,
+    compare: find_uncopied,
+    rewrite_all: partial(accounts.find_problems, count=COUNT, writers=[]),
     rewrap: partial(find_unwrapped, count=COUNT),
     **{
         run: partial(find_misplaced, count=COUNT, old=old, new=new, table=table)
@@ -191,12 +202,4 @@ async def find_problems(db: Database, journal: Path, run: Run) -> list[str]:
     """Return what is wrong after a run beside which nobody has written."""
     if run in ENDS:
         return await ENDS[run](db)
-    if run is sweep:
-        return [str(each) for each in (await db.store.query("RunPasses", RowQuery(), 1000)).rows]
-    if run is repair:
-        return [str(each) for each in (await db.audit(Agent)).findings]
-    if run is rewrite_all:
-        return await accounts.find_problems(db, COUNT, [])
-    if run in (build_elsewhere, build_list_elsewhere):
-        return await agents.find_problems(db, COUNT, listed=run is build_list_elsewhere)
-    return [] if run is compare else await clerks.find_problems(db, journal, listed=run is build_list)
+    return await clerks.find_problems(db, journal, listed=run is build_list)
