@@ -12,6 +12,7 @@ import json
 import random
 import shutil
 import sys
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ from tests.migrations.programs.kinds import COUNT, LEASE, RUNS, UNCOUNTED, Run, 
 from tests.migrations.programs.processes import NEVER, Deadly, fork
 
 
-async def begin(path: Path, journal: Path, run: Run) -> None:
+async def call(path: Path, function: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
+    """Call a function with a database, and return what it returns."""
     async with connect(f"local:{path}") as db:
-        await prepare(db, journal, run)
+        return await function(db, *arguments)
 
 
 async def work(path: Path, run: Run, fatal: int = NEVER) -> list[Any]:
@@ -36,23 +38,16 @@ async def work(path: Path, run: Run, fatal: int = NEVER) -> list[Any]:
     return [deadly.count, report.state, COUNT if run in UNCOUNTED else report.entities, report.failed]
 
 
-async def look(path: Path, journal: Path, run: Run) -> list[str]:
-    async with connect(f"local:{path}") as db:
-        return await find_problems(db, journal, run)
-
-
 def main(count: int, folder: Path) -> None:
     """Let each kind of jobs die."""
     scan.MAX_PAGE = 10  # type: ignore[attr-defined]
     plan.__dict__["SMALL_PAGES"] = 0  # so that there are many ranges to share
     phases.__dict__["KNOWN_EVERYWHERE"] = 0.0
     connect("local::memory:")  # loads the backend, which the forked processes then have
-    first, path, journal = folder / "first.tables", folder / "killed.tables", folder / "journal"
+    path = folder / "killed.tables"
     for run in RUNS:
-        chance = random.Random(run.__name__)
-        for each in folder.iterdir():
-            each.unlink()
-        fork(partial(begin, first, journal, run)).result()
+        chance, first, journal = random.Random(run.__name__), folder / run.__name__, folder / f"{run.__name__} journal"
+        fork(partial(call, first, prepare, journal, run)).result()
         shutil.copy(first, path)
         requests = range(1, fork(partial(work, path, run)).result()[0] + 1)
         for fatal in chance.sample(requests, count or len(requests)):
@@ -62,7 +57,7 @@ def main(count: int, folder: Path) -> None:
             last = fork(partial(work, path, run))
             ends += [last.result()] if ends else [last.result(), mortal.result()]
             wrong = [each for each in ends if each is not None and each[1:] != ["done", COUNT, 0]]
-            wrong += fork(partial(look, path, journal, run)).result()
+            wrong += fork(partial(call, path, find_problems, journal, run)).result()
             print(json.dumps([run.__name__, fatal, None in ends, wrong]), flush=True)  # noqa: T201
 
 
