@@ -12,7 +12,6 @@ import pytest
 from tableorm import Entity, Mapped, RangeProgress, RunReport, connect
 from tableorm.cli.output import clear_progress, show_progress
 from tableorm.cli.progress import show_report
-from tableorm_migrations.rekey import phases
 from tests.commandline import run_command
 from tests.migrations.test_commands import Terminal
 from tests.screen import Screen
@@ -111,10 +110,8 @@ def test_a_rekey_offline_is_given_up() -> None:
     assert "there is nothing to go back from" in again[2]
 
 
-def test_a_table_is_rekeyed_online(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_rekeyed_online(known_at_once: None) -> None:
     """Each phase by a command, with the word of the operator at each gate; and the way back, until it is sealed."""
-    monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)
-
     planned = migrate("plan")
     refused = [migrate("move"), migrate("seal", "--no-old-programs")]
     moved, status = migrate("move", "--no-blind-writers"), run_command("migrate", "status", URL)

@@ -45,13 +45,9 @@ from tests.migrations.flights import (
 from tests.migrations.programs.legs import Leg, TailLeg
 from tests.rows import delete_row, insert_row, merge_row, put_row, replace_row
 
+pytestmark = pytest.mark.usefixtures("known_at_once")
+
 TAIL_LEG = TailLeg.key(tail="N1", day=DAY, number=1)
-
-
-@pytest.fixture(autouse=True)
-def known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every program of these tests is one, and so knows each phase at once."""
-    monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)
 
 
 async def move(db: Database) -> RunReport:

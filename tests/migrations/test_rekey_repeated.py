@@ -19,12 +19,10 @@ from tests.faults import FaultyStore
 from tests.migrations.conftest import in_memory
 from tests.migrations.flights import DAY, fill
 from tests.migrations.programs.legs import Leg, TailLeg
-from tests.migrations.test_rekey_online import known_at_once, move, move_legs, seal
+from tests.migrations.test_rekey_online import move, move_legs, seal
 from tests.rows import insert_row
 
-__all__ = ["known_at_once"]
-
-pytestmark = in_memory
+pytestmark = [in_memory, pytest.mark.usefixtures("known_at_once")]
 
 
 class Stopped(Exception):

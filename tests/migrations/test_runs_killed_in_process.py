@@ -36,13 +36,10 @@ from tests.migrations.programs.kinds import (
     prepare,
     rewrite_all,
 )
-from tests.migrations.test_rekey_online import known_at_once
 from tests.outbox.network import FATES, Death, Jittery, connected, failing_at
 from tests.torture import Rounds, every, seeds
 
-__all__ = ["known_at_once"]
-
-pytestmark = pytest.mark.usefixtures("many_ranges")
+pytestmark = pytest.mark.usefixtures("many_ranges", "known_at_once")
 
 PAGE = 4
 SHORT = 0.002  # so that a range is stored between its pages; and now and then it is taken over while its owner lives
