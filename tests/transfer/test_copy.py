@@ -254,7 +254,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_pages")
 @pytest.mark.one_of(4)
-@pytest.mark.parametrize("fault", [*FATES, *Death], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [*FATES, *Death])
 async def test_each_write_that_meets_a_fault(fault: Fate | Death, rounds: Rounds) -> None:
     """
     A copy without a name goes on by itself, or another call does if its process has died: nothing is lost, or written

@@ -75,10 +75,6 @@ async def write(scene: Scene, seed: int) -> int:
         )
 
 
-async def read(scene: Scene) -> dict[str, Any]:
-    return await read_desks(scene.connect, scene.journal, scene.over, listed=scene.listed)
-
-
 async def build(scene: Scene, fatal: int = NEVER) -> list[str]:
     """Build the index or the list, together with others; return what is wrong with the report."""
     deadly, index = Deadly(fatal, 2 * LEASE), Clerk.at_desk if scene.listed else Clerk.by_desk
@@ -99,7 +95,8 @@ async def look(scene: Scene) -> list[str]:
 def run_deaths(scene: Scene, deaths: tuple[int, ...], seed: int) -> list[str]:
     """Let builders die after these requests; return what is wrong in the end."""
     fork(partial(prepare, scene)).result()
-    writer, reader = fork(partial(write, scene, seed)), fork(partial(read, scene))
+    reading = partial(read_desks, scene.connect, scene.journal, scene.over, listed=scene.listed)
+    writer, reader = fork(partial(write, scene, seed)), fork(reading)
     try:
         builders = [fork(partial(build, scene, fatal)) for fatal in deaths]
         ends = [each.result() for each in builders]
@@ -111,7 +108,8 @@ def run_deaths(scene: Scene, deaths: tuple[int, ...], seed: int) -> list[str]:
     problems = [each for end in ends if end for each in end]
     problems += [f"a reader: {each}" for each in said["problems"]]
     problems += [] if writes else ["nobody has written"]
-    return problems + fork(partial(look, scene)).result()
+    problems += fork(partial(look, scene)).result()
+    return problems
 
 
 def main(url: str, count: int, folder: Path, seed: int) -> None:

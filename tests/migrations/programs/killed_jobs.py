@@ -44,7 +44,7 @@ def main(count: int, folder: Path) -> None:
     plan.__dict__["SMALL_PAGES"] = 0  # so that there are many ranges to share
     phases.__dict__["KNOWN_EVERYWHERE"] = 0.0
     connect("local::memory:")  # loads the backend, which the forked processes then have
-    path = folder / "killed.tables"
+    path = folder / "killed"
     for run in RUNS:
         chance, first, journal = random.Random(run.__name__), folder / run.__name__, folder / f"{run.__name__} journal"
         fork(partial(call, first, prepare, journal, run)).result()

@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 
 from tableorm import Database, Entity, Mapped, RunReport, field
-from tableorm.stores import RowQuery
 from tableorm.testing import MemoryStore
 from tableorm_migrations import rewrite
 from tests.migrations.programs import accounts, agents, clerks
@@ -25,6 +24,7 @@ from tests.migrations.programs.legs import (
     find_unwrapped,
     move_legs,
     move_legs_back,
+    report_of,
     rewrap,
     schedule,
     seal_legs,
@@ -72,10 +72,6 @@ async def issue_passes(db: Database) -> None:
         await db.insert(Pass(gate=f"gate-{number % 9}", id=number, expires=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)))
 
 
-async def report_of(db: Database, name: str) -> RunReport:
-    return next(run for run in await db.runs() if run.name == name)
-
-
 async def sweep(db: Database, lease: float) -> RunReport:
     await db.sweep(Pass, name="sweep", parallel=3, lease=lease)
     return await report_of(db, "sweep")
@@ -113,7 +109,7 @@ async def find_uncopied(db: Database) -> list[str]:
 
 
 async def find_unswept(db: Database) -> list[str]:
-    return [str(each) for each in (await db.store.query("RunPasses", RowQuery(), 1000)).rows]
+    return [str(each) async for each in db.select_raw("RunPasses").allow_scan()]
 
 
 async def find_damage(db: Database) -> list[str]:
