@@ -37,6 +37,18 @@ class Loads:
     __slots__ = ()
     model: type[Any]
 
+    async def _read_with(self, db: Connection, query: Any, where: Sequence[Expression]) -> list[Any] | None:
+        """
+        Return the results of a query with what belongs to them, if one query in its place reads both; otherwise None.
+
+        Args:
+            db: The database, or scope.
+            query: The query, for all entities of the model that satisfy the conditions.
+            where: Its conditions.
+        """
+        del db, query, where
+        return None
+
 
 @cache
 def _names_of(query: type[Any]) -> tuple[str, ...]:

@@ -275,7 +275,8 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
     """Send writes whose blobs were sent. Takes and raises what `commit` does."""
     derived = Derived(writes=list(writes), token="")
     while any(map(derives, writes)):
-        writes = await _prepare(db, writes)
+        if any(map(must_prepare, writes)):
+            writes = await _prepare(db, writes)
         try:
             derived = derive(writes)
             break
