@@ -23,7 +23,7 @@ def test_jobs_that_are_killed(tmp_path: Path, rounds: Rounds) -> None:
     found = run_program(PROGRAMS / "killed_jobs.py", rounds(1, 0), tmp_path)
 
     assert {each[0] for each in found} == {run.__name__ for run in RUNS}
-    assert sum(each[2] for each in found) > len(found) / 2
+    assert sum(each[2] for each in found) > len(found) / 3
     assert [each for each in found if each[3]] == []
 
 
