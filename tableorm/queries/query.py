@@ -146,9 +146,11 @@ class Query(QueryDescription[E_co]):
         """
         match self._loads:
             case ((relation,),) if self._db and self._limit is None and self._models == (relation.model,):
-                found = await relation._read_with(self._db, self, self._where)  # pyright: ignore[reportPrivateUsage]
-                if found is not None:
-                    return found
+                # Where misfits are expected, they would be read twice.
+                if self._misfits == "raise":
+                    found = await relation._read_with(self._db, self, self._where)  # pyright: ignore[reportPrivateUsage]
+                    if found is not None:
+                        return found
             case _:
                 pass
         return [entity async for part in await self._loaded_results(None) for entity in part]
@@ -665,6 +667,11 @@ async def _in_pages(
 async def start_query(query: Query[Any]) -> list[QueryExecution]:
     """Plan the parts of a query, to be run by the caller. Raises ScanRefused if it would visit every partition."""
     return await query._open(None)  # pyright: ignore[reportPrivateUsage]
+
+
+async def results_of(query: Query[Any]) -> AsyncGenerator[list[Any], None]:
+    """Return the results of a query, some at a time; other tasks get turns between them. Raises what `all` does."""
+    return await query._results(None)  # pyright: ignore[reportPrivateUsage]
 
 
 def loads_relations(query: Query[Any]) -> bool:

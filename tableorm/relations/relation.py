@@ -3,10 +3,9 @@ Relations: on the class a relation says what to load; on an entity it is what wa
 itself. When it is first used, it is bound: checked against the models that it connects.
 """
 
-from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any, ClassVar, Generic, Never, NoReturn, Self, TypeVar
 
 import attrs
@@ -14,7 +13,7 @@ import attrs
 from ..connection.connection import Connection
 from ..derived.index.eventual import EventualIndexSchema
 from ..derived.reference import check_alike, find_target, split_given
-from ..errors import DecodeError, EncodeError, ModelError, NotLoaded, NotSupported, ScanRefused, near, shown
+from ..errors import ModelError, NotLoaded, ScanRefused, Unavailable, near, shown
 from ..expressions import Comparison, Expression, Field, condition_of
 from ..models.derivation import RelationRules, RowsOf
 from ..models.entity import Entity
@@ -23,9 +22,10 @@ from ..models.loaded import Loaded, loaded_of, set_loaded
 from ..models.property_types import FieldInfo
 from ..models.schema import DerivedSchema, Schema, concrete
 from ..models.visibility import including_expired
+from ..protocol.limits import MAX_PAGE
 from ..queries.description import Loads
 from ..queries.pages import Page
-from ..queries.query import plan_query
+from ..queries.query import plan_query, results_of
 from ..queries.select import Select
 from ..queries.together import keys_read
 from ..shapes.link import LinkShape
@@ -112,10 +112,12 @@ class ManyOf(Relation[P_contra, C_co]):
     async def _read_with(self, db: Connection, query: Any, where: Sequence[Expression]) -> list[Any] | None:
         """See `Loads`. If two queries would find all rows of their kinds in one range, each would go through both."""
         declared = self.declared
-        # With "keep" there may be children without a parent, and any number of them.
+        # With "keep" there may be any number of children without a parent.
         if declared.on_delete == "keep" or declared.texts or self is not declared.of(self.model):
             return None
         target, names = bind(self).target, {mine: name for name, mine in declared.fields.items()}
+        if not _is_below(target.__schema__, self.model.__schema__, names):
+            return None  # children that come first could be read before their parents are there
         theirs = [
             attrs.evolve(each, field=getattr(target, names[each.field.name]))
             for each in where
@@ -123,25 +125,61 @@ class ManyOf(Relation[P_contra, C_co]):
         ]
         if len(theirs) < len(where) or not declared.fields.keys() <= target.__schema__.key_names:
             return None
-        with suppress(DecodeError, EncodeError, ModelError, NotSupported, ScanRefused):  # raised if read in turn
+        try:
             keys = keys_read(query, self.model)
             if keys is None or keys != keys_read(db.reader.select(target).where(*theirs), target):
                 return None
-            found = await db.reader.select(self.model, target).where(condition_of(keys)).all()
-            children: defaultdict[tuple[Any, ...], list[Any]] = defaultdict(list)
-            for each in found:
-                if type(each) is target:
-                    children[tuple([getattr(each, name) for name in declared.fields])].append(each)
-            parents = [each for each in found if type(each) is self.model]
-            for each in parents:
-                source = declared.source_of(each)
-                own = tuple(children[tuple(declared.given(source).values())])
-                set_loaded(each, declared.name, Loaded(source, own))
-            return parents
-        return None
+            both: Select[Any] = db.reader.select(self.model, target)
+            found: list[Any] | None = await self._read_both(db, target, both.where(condition_of(keys)))
+        except Unavailable:
+            raise
+        except Exception:  # noqa: BLE001 - it may be of a row that is no result; otherwise reading in turn raises it
+            return None
+        return found
+
+    async def _read_both(self, db: Connection, target: type[Any], query: Select[Any]) -> list[Any] | None:
+        """Return parents with their children from one query of both; None if too many children have no parent."""
+        declared, orphans = self.declared, 0
+        found: dict[tuple[Any, ...], tuple[Any, Any, list[Any]]] = {}
+        async with aclosing(await results_of(query)) as parts:
+            async for part in parts:
+                for each in part:
+                    if type(each) is target:
+                        own = found.get(tuple([getattr(each, name) for name in declared.fields]))
+                        if own is None:
+                            orphans += 1
+                        else:
+                            own[2].append(each)
+                    else:
+                        source = declared.source_of(each)
+                        found[tuple(declared.given(source).values())] = each, source, []
+                if orphans > MAX_PAGE:
+                    return None
+        for parent, source, children in found.values():
+            set_loaded(parent, declared.name, Loaded(source, tuple(children)))
+            await db.yield_to_loop(1)
+        return [parent for parent, *_ in found.values()]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.model, self.declared.name, self.conditions, self.count, self.fields)
+
+
+def _is_below(child: Schema, parent: Schema, names: Mapping[str, str]) -> bool:
+    """
+    Return whether the RowKeys of children begin with those of their parents.
+
+    Args:
+        child: The model of the children.
+        parent: The model of the parents.
+        names: The fields of children that say which parent they belong to, by the fields of parents.
+    """
+    before, parts = parent.templates()[1].parts, child.templates()[1].parts
+    return len(parts) > len(before) and all(
+        part.field == names.get(own.field or "")
+        and (part.literal, part.format.text) == (own.literal, own.format.text)
+        and (not own.format.free or (part.separator, part.verbatim) == (own.separator, own.verbatim))
+        for own, part in zip(before, parts, strict=False)
+    )
 
 
 def _restored(model: type[Any], name: str, *rest: Any) -> ManyOf[Any, Any]:

@@ -16,6 +16,7 @@ from tableorm import (
     MovedFrom,
     MultipleEntitiesFound,
     NotLoaded,
+    PropertyBag,
     field,
     one,
     to_dict,
@@ -330,6 +331,23 @@ async def test_a_query_reads_children_in_the_range_of_their_parents(
             found = await query.all()
         assert len(seen.requests) == 1 or "<=" in str(condition)
         assert [(each, each.items) for each in found] == [(each, each.items) async for each in query]
+
+
+async def test_children_without_a_parent_spoil_no_query_that_reads_both() -> None:
+    """One that can't be read is no result, and of many not all are read."""
+    async with memory_database(Purchase) as db:
+        await db.insert(Purchase(tenant="t", id=1, buyer=None))
+        await db.insert(Item(tenant="t", purchase=1, id=1))
+        await db.insert(PropertyBag("MisfitPurchases", "t", "purchase_002_000", {"EntityType": "Item", "size": "big"}))
+        query = db.select(Purchase).where(Purchase.tenant == "t").load(Purchase.items)
+        assert [len(each.items) for each in await query.all()] == [1]
+        await db.delete(PropertyBag.key("MisfitPurchases", "t", "purchase_002_000"), if_match="*")
+        async with db.bulk() as bulk:
+            for number in range(4_000):
+                await bulk.insert(Item(tenant="t", purchase=2 + number // 900, id=number % 900))
+        with db.observe() as seen:
+            assert [len(each.items) for each in await query.all()] == [1]
+        assert sum(each.rows for each in seen.requests) < 3_000
 
 
 @pytest.mark.parametrize("names", ["a", "a b", "a a_b c"])
