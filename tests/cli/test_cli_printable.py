@@ -14,7 +14,7 @@ import pytest
 
 from tableorm import Database
 from tableorm.cli import main
-from tableorm.cli.output import report, show_progress
+from tableorm.cli.output import find_terminal, report, show_progress
 from tableorm.protocol.redaction import escape_unprintable
 from tests.azure.conftest import stub
 from tests.azure.stub import KEY, Answer, Stub
@@ -99,6 +99,15 @@ def test_streams_without_an_accent(
 
     assert status == 0
     assert printed in written
+
+
+def test_each_stream_has_one_console(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long table on a terminal costs no new console for each line."""
+    with io.StringIO() as stream:
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+
+        assert find_terminal(stream) is not None
+        assert find_terminal(stream) is find_terminal(stream)
 
 
 def test_progress_without_escapes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
