@@ -342,7 +342,7 @@ def test_examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / package / "models.py").write_text(MODELS, encoding="utf-8")
         (tmp_path / package / "keys.py").write_text(KEYS, encoding="utf-8")
     root = make_parser([])
-    commands = [name for name, _ in root.words()]
+    commands = [name for name, _ in root.words() if " --" not in name]  # those of options have their values
     assert len(commands) > 33
     for name in commands:
         shown = tableorm(*name.split()[1:], "--help").stdout

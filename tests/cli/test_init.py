@@ -1,8 +1,7 @@
 """
-`tableorm init` and `tableorm completion`.
+`tableorm init`.
 """
 
-import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tableorm.cli.command_line import make_parser
 from tests.commandline import run_command as tableorm
 
 
@@ -45,25 +43,3 @@ def test_a_folder_without_a_name_for_the_package(name: str, problem: str, tmp_pa
 
     assert (done.returncode, f"'{name.lower()}' {problem}" in done.stderr) == (1, True)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="capability: there is no bash")
-@pytest.mark.parametrize("arguments", [[], ["show"], ["show", "local:./x.tables"], ["outbox"], ["outbox", "list"]])
-def test_completion_in_bash(arguments: list[str]) -> None:
-    """The script completes the names of commands, of their actions, and of their options."""
-    script = tableorm("completion", "bash").stdout
-    words = dict(make_parser([]).words())
-    wanted = words[" ".join(["tableorm", *(each for each in arguments if ":" not in each)])]
-    line = " ".join(["tableorm", *arguments, "''"])
-    script += f'COMP_WORDS=({line})\nCOMP_CWORD={len(arguments) + 1}\n_tableorm\nprintf "%s\\n" "${{COMPREPLY[@]}}"\n'
-
-    done = subprocess.run(["bash", "-c", script], capture_output=True, encoding="utf-8", check=True)
-    assert done.stdout.split() == wanted
-
-
-def test_completion_in_other_shells() -> None:
-    """The scripts for zsh and fish have every command and every option too."""
-    words = {word.removeprefix("--") for found in dict(make_parser([]).words()).values() for word in found}
-    for shell in ("zsh", "fish"):
-        script = tableorm("completion", shell).stdout
-        assert [word for word in words if word not in script] == []
