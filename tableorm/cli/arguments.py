@@ -21,9 +21,8 @@ from urllib.parse import urlsplit
 
 from ..database.connect import connect, find_backend
 from ..database.database import Database
-from ..derived.index.index import IndexOf
 from ..errors import AccessDenied, ModelError, NotSupported, TableNotFound, TableOrmError, near
-from ..models.derivation import DerivationOf
+from ..models.derivation import DerivationOf, IndexOf
 from ..models.entity import Entity, schema_of
 from ..shapes.encrypted import Encryption
 from ..stores import RetryPolicy

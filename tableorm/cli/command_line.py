@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         problem = str(error)
         if isinstance(error, TableOrmError):
             problem = in_options(problem)
-        elif isinstance(error, OSError) and error.strerror:
+        elif error.strerror:
             file = "" if error.filename is None else f"{error.filename}: "
             problem = f"{file}{in_options(error.strerror)}"
         report(problem)

@@ -6,7 +6,7 @@ itself. When it is first used, it is bound: checked against the models that it c
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import Any, ClassVar, Generic, Never, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, Never, NoReturn, Self, TypeVar
 
 import attrs
 
@@ -15,14 +15,14 @@ from ..derived.index.eventual import EventualIndexSchema
 from ..derived.reference import check_alike, find_target, split_given
 from ..errors import ModelError, NotLoaded, ScanRefused, near, shown
 from ..expressions import Expression, Field
-from ..models.derivation import RelationRules, RowsOf
+from ..models.derivation import IndexOf, RelationRules
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.loaded import loaded_of
 from ..models.property_types import FieldInfo
 from ..models.schema import DerivedSchema, Schema, concrete
 from ..models.visibility import including_expired
-from ..queries.description import Loads
+from ..queries.description import Relation
 from ..queries.pages import Page
 from ..queries.query import plan_query
 from ..queries.select import Select
@@ -30,29 +30,6 @@ from ..shapes.link import LinkShape
 
 P_contra = TypeVar("P_contra", bound=Entity, contravariant=True)
 C_co = TypeVar("C_co", bound=Entity, covariant=True)
-
-
-@attrs.frozen(eq=False, repr=False)
-class Relation(Loads, Generic[P_contra, C_co]):
-    """
-    A relation of a model, such as `Team.employees`. Pass it to `Database.load`, or to `load` of a query.
-
-    Args:
-        declared: The declaration.
-        model: The class on which it was accessed.
-    """
-
-    declared: Any  # a `RelationDeclaration`, which as a descriptor would be read as the type of what it gives
-    model: type[Any]
-
-    def __str__(self) -> str:
-        return f"{self.model.__name__}.{self.declared.name}"
-
-    def __repr__(self) -> str:
-        return f"<relation {self}>"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (self.model, self.declared.name)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -236,7 +213,7 @@ class BoundRelation:
         declared: RelationDeclaration = self.relation.declared
         return [getattr(self.target, theirs) == value for theirs, value in declared.given(source).items()]
 
-    def _find_index(self, db: Connection, source: tuple[Any, ...]) -> RowsOf[Any] | None:
+    def _find_index(self, db: Connection, source: tuple[Any, ...]) -> IndexOf[Any] | None:
         """
         Return an index in other partitions that has all entities, if nothing else bounds these; None if their own keys
         do, or those of an index beside them. Raises what `queries` does.
