@@ -6,6 +6,7 @@ import argparse
 
 from .arguments import OwnCommand, option
 from .command_line import make_parser
+from .output import emit
 
 # Each script finds the command before the cursor, then offers the values of the option before the cursor, or else what
 # can follow the command. Where nothing is known, the shell completes files.
@@ -89,7 +90,8 @@ def _print_script(args: argparse.Namespace) -> int:
     """
     script, case = _SCRIPTS[args.shell]
     cases = [case.format(name, " ".join(found)) for name, found in make_parser([]).words()]
-    print(script.replace("CASES", "\n".join(cases)))
+    script = script.replace("CASES", "\n".join(cases))
+    emit(args, {"script": script}, *script.split("\n"))
     return 0
 
 
