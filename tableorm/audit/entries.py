@@ -36,9 +36,9 @@ def _row_keys_of(entry: ManifestEntry | None) -> tuple[str, ...]:
     return () if entry is None else entry.entry_keys
 
 
-def _row_at(address: str, row: Row | None) -> Row | None:
+def _row_at(address: str, row: Row) -> Row:
     """Return a derived row under another key: those of one list differ in nothing else."""
-    return row if row is None or row["RowKey"] == address else {**row, "RowKey": address}
+    return row if row["RowKey"] == address else {**row, "RowKey": address}
 
 
 def _undeclared_entries(snapshot: EntitySnapshot) -> list[tuple[str, PlacedEntry | PlacedListEntry | ListEntry]]:
@@ -103,16 +103,22 @@ class EntryCheck(Check):
     def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim the row that the entity ought to have; WRONG where its manifest names another one, or none."""
         for name in self.names(snapshot):
-            noted = snapshot.manifest.get(name)
-            named, due = map(_row_keys_of, snapshot.entries(name))
+            noted, expected = snapshot.manifest.get(name), snapshot.expected.get(name)
+            named = due = _row_keys_of(noted)
+            if expected != noted:
+                due = _row_keys_of(expected)
             for address in due:
                 if address in named:
-                    row = _row_at(address, snapshot.derived_rows.get(name))
-                    unknown = f"{self.schema.kind}#{name}", snapshot.version, snapshot.row["RowKey"]
-                    yield address, hash(unknown if row is None else self.contents(row))
+                    row = snapshot.derived_rows.get(name)
+                    if row is None:
+                        unknown = f"{self.schema.kind}#{name}", snapshot.version, snapshot.row["RowKey"]
+                        yield address, hash(unknown)
+                    else:
+                        yield address, hash(self.contents(_row_at(address, row)))
                 elif noted is not None or not self._lenient:
                     yield address, WRONG
-            yield from ((address, WRONG) for address in named if address not in due)
+            if due is not named:
+                yield from ((address, WRONG) for address in named if address not in due)
 
     def row_claims(self, row: Row) -> Claims:
         """
@@ -156,7 +162,7 @@ class EntryCheck(Check):
         return []
 
     def _compare_expected(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> Problem | None:
-        noted, content = snapshot.manifest.get(name), _row_at(address, snapshot.derived_rows.get(name))
+        noted, content = snapshot.manifest.get(name), snapshot.derived_rows.get(name)
         if noted is None and self._lenient:
             return None
         if row is None:
@@ -171,7 +177,7 @@ class EntryCheck(Check):
         if content is None:
             equal = str(row[ENTITY_TYPE]).partition(":")[2] == snapshot.version
         else:
-            equal = self.contents(row) == self.contents(content)
+            equal = self.contents(row) == self.contents(_row_at(address, content))
         if not equal:
             text = f"the {self.noun} at {shown(address)} differs from its entity"
             return Problem(Damage.STALE, name, address, text)
@@ -252,7 +258,7 @@ class EntityCheck(EntryCheck):
     def names(self, snapshot: EntitySnapshot) -> Iterable[str]:
         """Return the unknown names; of a newer entity, a newer program may know them: its manifest counts then."""
         entries = snapshot.manifest.items()
-        return [name for name, entry in entries if entry.entry_keys and name not in self._declared]
+        return [name for name, entry in entries if name not in self._declared and entry.entry_keys]
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim WRONG for an entity that cannot be read; and the rows that it names under unknown names."""

@@ -216,7 +216,12 @@ class Reader(Stores):
                     if key not in nearby:
                         found[key] = await self._point(key, {})
                     elif (row := nearby[key]) is not None:
-                        found[key] = await self._entity_of(key.model, key.table, row)
+                        await self._connection.yield_to_loop(1)
+                        kinds = self._kinds_of(key.model)
+                        entity = self._make(key.model, kinds, key.table, row)
+                        if entity is None:
+                            entity = await self._make_other(key.model, kinds, key.table, row, whole=True)
+                        found[key] = entity
                 except (DecodeError, WrongKind) as error:
                     settle_error(misfits, error, key)
 
@@ -278,7 +283,7 @@ class Reader(Stores):
             address = RowAddress(table, partition_key, row_key)
             if db.boundary.narrows:
                 db.boundary.check_row(schema, address)
-        kinds = None if model is PropertyBag else self._kinds_of(model)
+        kinds = None if model is PropertyBag else self._kinds.get(model) or self._kinds_of(model)
         home = None if kinds is None else kinds.home
         whole = whole or kinds is None or kinds.hides or home is not None
         try:
@@ -287,19 +292,20 @@ class Reader(Stores):
             else:
                 select = None if kinds is None or whole else Projection.of(kinds, ()).select
                 row = await read_row(db, address, select, model.__name__)
-            return None if row is None else await self._entity_of(model, table, row, whole=whole)
+            if row is None:
+                return None
+            await db.yield_to_loop(1)
+            found: Any = self._make(model, kinds, table, row) if kinds is None or whole else kinds.resolve(row)
+            if found is not None or kinds is None:
+                return found
+            return await self._make_other(model, kinds, table, row, whole=whole)
         except TableOrmError as error:
             raise without_own_frames(error) from error.__cause__
 
-    async def _entity_of(self, model: type[Any], table: str, row: Row, *, whole: bool = True) -> Any:
-        """Return the entity or bag of a row, or if not `whole` what tells that it is one; None if there is none."""
-        await self._connection.yield_to_loop(1)
-        kinds = None if model is PropertyBag else self._kinds_of(model)
-        found = self._load_row(model, table, row) if kinds is None or whole else kinds.resolve(row)
-        if kinds is None or found is not None:
-            return found
+    async def _make_other(self, model: type[Any], kinds: KindSet, table: str, row: Row, *, whole: bool) -> Any:
+        """Return the entity of a row that is not one by itself, such as one that moves; None if there is none."""
         if is_marker(row):
-            load = partial(self._load_row, model, table)
+            load = partial(self._make, model, kinds, table)
             return await load_moved(self._connection, kinds, RowAddress.of_row(table, row), model.__name__, load)
         return None if whole else self._refuse_kind(model, table, row)
 
@@ -357,6 +363,10 @@ class Reader(Stores):
         return None  # it was moved each time between the two reads
 
     def _load_row(self, model: type[Any], table: str, row: Row) -> Any:
+        """Make the entity or bag of a row. Returns and raises what `_make` does."""
+        return self._make(model, None if model is PropertyBag else self._kinds_of(model), table, row)
+
+    def _make(self, model: type[Any], kinds: KindSet | None, table: str, row: Row) -> Any:
         """
         Make the entity or bag of a row; None for a marker row, or an entity that does not count.
 
@@ -365,10 +375,9 @@ class Reader(Stores):
             WrongKind: The row is of another kind.
             DecodeError: It does not fit the model.
         """
-        if model is PropertyBag:
+        if kinds is None:
             entity: Any = bag_of_row(table, row)
         else:
-            kinds = self._kinds_of(model)
             entity = kinds.load(row)
             if entity is None:
                 return self._refuse_kind(model, table, row)

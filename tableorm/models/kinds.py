@@ -2,7 +2,7 @@
 Kinds: which model a stored row belongs to, and how its row becomes an entity.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any, cast
 
@@ -64,7 +64,9 @@ class KindSet:
         self.home = next((own for s in schemas if (own := (s.primary or s).home) is not None), None)
         told = [s for s in schemas if s.discriminator == "property" and s.kind is not None]
         self._current = {s.kind_properties[ENTITY_TYPE]: s for s in told}
-        self._decoders = {kind: s.decode_stored if s.stages else s.decode_current for kind, s in self._current.items()}
+        self._decoders: dict[Any, Callable[[Row], Entity]] = {
+            kind: s.decode_stored if s.stages else s.decode_current for kind, s in self._current.items()
+        }
         self._by_kind = {str(s.kind): s for s in told}
         self.filter: Filter | None = None
         if told and not bags and len(told) == len(schemas):
@@ -149,6 +151,12 @@ class KindSet:
         Raises:
             DecodeError: The row is of one of the kinds and does not fit its model.
         """
+        decode = self._decoders.get(row.get(ENTITY_TYPE, ""))
+        if decode is not None:
+            try:
+                return decode(row)
+            except MISFITS:
+                pass  # once more, to say what is wrong
         found = self.resolve(row)
         if found is None:
             return bag_of_row(self.table, row) if self.bags else None

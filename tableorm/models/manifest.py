@@ -159,7 +159,7 @@ class _ElsewhereEntry(ManifestEntry, frozen=True, gc=False, eq=False):
     def _identity(self) -> tuple[Any, ...]:
         """What tells the place from others; the names of tables differ by more than their letter case."""
         entry: Any = self
-        return structs.astuple(structs.replace(entry, table=entry.table.lower()))
+        return entry.table.lower(), *[getattr(entry, name) for name in self.__struct_fields__ if name != "table"]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _ElsewhereEntry) and type(other) is type(self) and self._identity == other._identity

@@ -3,6 +3,7 @@ What a query asks for, and how it is to run: what its methods change before it i
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Generic, Literal, Self, TypeVar, cast
 
 import attrs
@@ -51,6 +52,12 @@ class Relation(Generic[P_contra, C_co]):
         return getattr, (self.model, self.declared.name)
 
 
+@cache
+def _names_of(query: type[Any]) -> tuple[str, ...]:
+    """Return the attributes that describe a query: all but what is cached in it."""
+    return tuple([each.name for each in attrs.fields(query) if each.init])
+
+
 @not_a_list
 @attrs.frozen(eq=False, repr=False, slots=False)  # for what is cached
 class QueryDescription(Generic[E_co]):
@@ -74,6 +81,13 @@ class QueryDescription(Generic[E_co]):
     _part: str | None = None  # what cursors begin with if it's part of another query; then its table may be absent
     _plans: dict[tuple[str, ...] | None, QueryPlan] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
 
+    def _with(self, **changes: Any) -> Self:
+        """Return the query with some attributes changed: what `attrs.evolve` does, in a fifth of the time."""
+        own, kind = self.__dict__, cast("Any", type(self))
+        made: Self = object.__new__(kind)
+        made.__dict__.update({name: own[name] for name in _names_of(kind)}, _plans={}, **changes)
+        return made
+
     def limit(self, count: int) -> Self:
         """
         Limit the query to the first `count` results in key order.
@@ -88,7 +102,7 @@ class QueryDescription(Generic[E_co]):
         """
         if type(count) is not int or count < 0:
             raise ModelError(f"limit({count!r}) is rejected: give a number of entities from 0")
-        return attrs.evolve(self, limit=count)
+        return self._with(_limit=count)
 
     def allow_scan(self, *, partitions: Literal["all", "range"] = "all", parallel: int = 1) -> Self:
         """
@@ -107,7 +121,7 @@ class QueryDescription(Generic[E_co]):
         if partitions not in ("all", "range"):
             raise ModelError(f'allow_scan(partitions={partitions!r}) is rejected: give "all" or "range"')
         check_count("allow_scan(parallel=...)", parallel)
-        return attrs.evolve(self, scan=True if partitions == "all" else "range", parallel=parallel)
+        return self._with(_scan=True if partitions == "all" else "range", _parallel=parallel)
 
     def unordered(self) -> Self:
         """
@@ -115,7 +129,7 @@ class QueryDescription(Generic[E_co]):
 
             async for employee in db.select(Employee).allow_scan().unordered(): ...
         """
-        return attrs.evolve(self, ordered=False)
+        return self._with(_ordered=False)
 
     def concurrency(self, count: int) -> Self:
         """
@@ -127,7 +141,7 @@ class QueryDescription(Generic[E_co]):
             ModelError: The count is not a positive number.
         """
         check_count("concurrency", count)
-        return attrs.evolve(self, concurrency=count)
+        return self._with(_concurrency=count)
 
     def misfits(self, policy: MisfitPolicy) -> Self:
         """
@@ -145,7 +159,7 @@ class QueryDescription(Generic[E_co]):
             ModelError: It is none of these.
         """
         check_policy(f"{self}.misfits({policy!r})", policy)
-        return attrs.evolve(self, misfits=policy)
+        return self._with(_misfits=policy)
 
     def load(self, relation: Relation[Any, Any], /, *more: Relation[Any, Any]) -> Self:
         """
@@ -167,7 +181,7 @@ class QueryDescription(Generic[E_co]):
         models = [each for each in self._models if isinstance(each, type)]
         if not any(issubclass(each, relation.model) or issubclass(relation.model, each) for each in models):
             raise ModelError(f"{self}.load({relation}) is rejected: it finds no {relation.model.__name__}")
-        return attrs.evolve(self, loads=(*self._loads, (relation, *more)))
+        return self._with(_loads=(*self._loads, (relation, *more)))
 
     def bind(self, db: Connected) -> Self:
         """
@@ -175,7 +189,7 @@ class QueryDescription(Generic[E_co]):
 
             orders = await query.bind(db.scope(tenant="acme")).all()
         """
-        return attrs.evolve(self, db=connection_of(db))
+        return self._with(_db=connection_of(db))
 
     def _as(self, cls: "type[Described]") -> "Described":
         """Return the same description as a query of another class."""

@@ -118,7 +118,7 @@ class QueryExecution:
 
 def bound_together(runs: Sequence[QueryExecution], concurrency: int) -> None:
     """Let queries that run together send no more than so many requests at the same time."""
-    if any(run.plan.merged for run in runs):  # which send several requests in place of one
+    if [run for run in runs if run.plan.merged]:  # which send several requests in place of one
         turns = asyncio.Semaphore(concurrency)
         for run in runs:
             run.turns = turns

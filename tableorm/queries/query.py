@@ -572,20 +572,13 @@ class Query(QueryDescription[E_co]):
         """
         return (self,), cursor
 
-    async def _runs(
-        self, cursor: str | None, needs_keys: NeedsKeys = _needs_entities
-    ) -> AsyncGenerator[QueryExecution, None]:
-        """
-        Yield the parts of the query as they run, from a cursor on; they share its limit. Each is planned when its turn
-        comes.
-        """
+    async def _runs(self, cursor: str | None) -> AsyncGenerator[QueryExecution, None]:
+        """Yield the parts of the query as `_open` returns them, each planned when its turn comes."""
         shared: Allowance | None = None
         try:
-            if cursor is not None:
-                self._check_ordered()
             parts, inner = await self._parts(cursor)
             for part in parts:
-                run = await part._begin(inner, needs_keys)
+                run = await part._begin(inner, _needs_entities)
                 inner, shared = None, shared or run.allowance
                 run.allowance = shared
                 yield run
@@ -593,8 +586,17 @@ class Query(QueryDescription[E_co]):
             raise error.with_traceback(None) from error.__cause__
 
     async def _open(self, cursor: str | None, needs_keys: NeedsKeys = _needs_entities) -> list[QueryExecution]:
-        """Return the parts of the query, which run together."""
-        runs = [run async for run in self._runs(cursor, needs_keys)]
+        """Return the parts of the query as they run together, from a cursor on; they share its limit."""
+        runs: list[QueryExecution] = []
+        try:
+            if cursor is not None:
+                self._check_ordered()
+            parts, inner = await self._parts(cursor)
+            for part in parts:
+                runs.append(await part._begin(inner, needs_keys))
+                inner, runs[-1].allowance = None, runs[0].allowance
+        except TableOrmError as error:
+            raise error.with_traceback(None) from error.__cause__
         bound_together(runs, self._concurrency)
         return runs
 

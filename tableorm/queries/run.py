@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -61,7 +61,9 @@ async def _fetch_in_turn(
     run: QueryExecution, request: Point | Range, continuation: str | None, *, in_order: bool = True
 ) -> RowPage:
     """Fetch one page as `fetch_request` does, when there is a turn for it."""
-    async with run.turns or nullcontext():
+    if run.turns is None:
+        return await fetch_request(run, request, continuation, in_order=in_order)
+    async with run.turns:
         return await fetch_request(run, request, continuation, in_order=in_order)
 
 
@@ -510,13 +512,14 @@ async def load_entities(
                 part, loaded = await pacer.load(page, start)
                 start += len(part)
                 misfit = take_last_misfit(loaded)
-                if run.wanted is not None:
-                    loaded = loaded[: run.wanted]
-                    run.wanted -= len(loaded)
+                wanted = run.wanted
+                if wanted is not None:
+                    loaded = loaded[:wanted]
+                    run.wanted = wanted - len(loaded)
                 if progress is not None and loaded:
                     progress.run = run
                 yield loaded
-                if run.wanted == 0:
+                if wanted is not None and run.wanted == 0:
                     break
                 if misfit is not None:
                     run.misfit_at = misfit.position

@@ -5,8 +5,6 @@ Queries for entities of models, by conditions on their fields.
 from collections.abc import AsyncIterator
 from typing import Any, Never, Self, TypeVar
 
-import attrs
-
 from ..errors import ModelError
 from ..expressions import Expression, Field
 from .arrow import arrow_batches
@@ -41,7 +39,7 @@ class Select(Query[E_co]):
                 raise ModelError(
                     f"{condition!r} is not a condition; compare a field of the class, as in Employee.age >= 30"
                 )
-        return attrs.evolve(self, where=self._where + conditions)
+        return self._with(_where=self._where + conditions)
 
     def only(self, *fields: Field[Any]) -> Self:
         """
@@ -63,7 +61,7 @@ class Select(Query[E_co]):
         if self._kinds.bags:
             raise ModelError("only() is rejected for bags, which always hold the whole row; remove only()")
         Projection.of(self._kinds, fields)
-        return attrs.evolve(self, only=(self._only or ()) + fields)
+        return self._with(_only=(self._only or ()) + fields)
 
     def arrow(self, size: int = 10_000) -> AsyncIterator[Any]:
         """
@@ -106,4 +104,4 @@ class Select(Query[E_co]):
             raise ModelError(f"verify({verified!r}) is rejected: give True or False")
         if not verified:
             unverified_kinds(self._kinds)  # refuses what has none
-        return attrs.evolve(self, verified=verified)
+        return self._with(_verified=verified)

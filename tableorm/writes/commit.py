@@ -61,7 +61,7 @@ from .stages.encode import encode, needs_row
 from .stages.execute import execute, plan_sealed, refusal
 from .stages.lost_replies import InDoubt
 from .subject import adopt, check_change, forget, key_of, key_of_target
-from .uploads import uploaded, uploads_of
+from .uploads import uploaded
 
 T = TypeVar("T")
 
@@ -262,7 +262,7 @@ async def commit(
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.address)
     try:
-        if any(map(uploads_of, writes)):
+        if [write for write in writes if write.change.schema is not None and write.change.schema.uploads]:
             async with uploaded(db, writes) as addressed:
                 await _commit(db, addressed, options)
         else:
@@ -275,7 +275,8 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
     """Send writes whose blobs were sent. Takes and raises what `commit` does."""
     derived = Derived(writes=list(writes), token="")
     while any(map(derives, writes)):
-        writes = await _prepare(db, writes)
+        if any(map(must_prepare, writes)):
+            writes = await _prepare(db, writes)
         try:
             derived = derive(writes)
             break

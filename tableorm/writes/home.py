@@ -166,7 +166,7 @@ def must_prepare(write: PlannedWrite) -> bool:
 
 def has_remedy(write: PlannedWrite) -> bool:
     """Return whether a write inserts an entity that may take the place of one that has expired."""
-    inserts = _expires(write.change.schema) and write.operation.verb is Verb.INSERT
+    inserts = write.operation.verb is Verb.INSERT and _expires(write.change.schema)
     return inserts and write.effect is None and write.change.mark is None
 
 

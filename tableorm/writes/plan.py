@@ -259,7 +259,10 @@ class Effect:
 
     @property
     def row_schema(self) -> Schema | None:
-        """The schema of the row, if that may be stored otherwise than the schema says; otherwise None."""
+        """
+        The schema of the row, if that may be stored otherwise than the schema says; otherwise None. Only the entity of
+        a model with row stages has such rows.
+        """
         return None
 
     @property
@@ -418,12 +421,14 @@ class WritePlan(Value, frozen=True):
         partition_key: Its partition.
         writes: The operations, in order.
         decision: The decision that the last of them writes; None if nothing is left to do in other partitions.
+        staged: Whether a row is perhaps sent otherwise than the operation says, since its model has row stages.
     """
 
     table: str
     partition_key: str
     writes: tuple[PlannedWrite, ...]
     decision: Decision | None = None
+    staged: bool = True
 
     def at(self, row_key: str) -> RowAddress:
         """Return the address of a row of its partition."""

@@ -121,7 +121,7 @@ def _make_interval(name: str, bounds: Bounds, before: bytes, after: bytes) -> In
     if upper is not None and "\0" in upper:
         upper, upper_open = upper[: upper.index("\0")], False
     for bound in (lower or "", upper or ""):
-        if fault := check_text(bound):
+        if not bound.isascii() and (fault := check_text(bound)):
             raise Fault(Code.INVALID_INPUT, f"The bound {bound[:80]!r} of {name} {fault}.")
     low = b"" if lower is None else utf16_key(lower)
     high = _END if upper is None else low if upper == lower else utf16_key(upper)
@@ -163,8 +163,11 @@ class PageScan:
         self._batch = _BATCH_ROWS if count_more is None else _BATCH_ROWS // 4
         keys, rows = partition_interval(query.partition), row_interval(query.row)
         if query.where is not None:
-            check_filter(query.where)
-            self._test = matcher(query.where)
+            try:
+                self._test = matcher(query.where)
+            except ValueError:
+                check_filter(query.where)
+                raise
             self._batch = max(1, min(self._batch, _BATCH_COMPARISONS // max(1, count_comparisons(query.where))))
             its_keys, its_rows = filter_intervals(query.where)
             keys, rows = intersect((keys, its_keys)), intersect((rows, its_rows))

@@ -297,8 +297,9 @@ class IndexMaintainer(EntryMaintainer[IndexSchema]):
     # What writes do
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ManifestEntry | None:
-        """Return the RowKeys of the entity's entries. Raises TemplateError."""
-        return self._entry_of(self.rows.addresses(values))
+        """Return the RowKey of the entity's entry. Raises TemplateError."""
+        address = self.rows.address(values)
+        return None if address is None else IndexEntry(address)
 
     def proves(self, entry: ManifestEntry, values: Mapping[str, Any], partition_key: str, row_key: str) -> bool:
         """Return whether the entity has this entry, and no other row of the partition has the fields of its key."""
@@ -419,6 +420,10 @@ class EachIndexMaintainer(IndexMaintainer):
         """Return how many entries an entity with these fields has, or how many it may have if they are not known."""
         # What has no room is sent in parts.
         return _USUAL if values is None else len(values.get(str(self._template.each)) or ())
+
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ManifestEntry | None:
+        """Return the RowKeys of the entity's entries. Raises TemplateError."""
+        return self._entry_of(self.rows.addresses(values))
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Write the entries of elements that came, or all if what they hold changes; delete those of others."""

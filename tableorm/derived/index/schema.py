@@ -275,8 +275,9 @@ class EntrySchema(Schema):
             for name in self._left_out:
                 if name in entry:
                     del entry[name]
-        for name in self.primary.cleared:
-            if self.primary.is_cleared(entry, name):
+        primary = self._primary
+        for name in primary.cleared:
+            if primary.is_cleared(entry, name):
                 del entry[name]
                 entry.pop(name + ANNOTATION, None)
         if self._own:

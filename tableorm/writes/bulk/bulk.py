@@ -242,12 +242,13 @@ class Bulk:
 
     async def _add(self, change: Change) -> None:
         """Put an operation into the queue of its partition, when there is room."""
-        if change.schema not in self._db.used_models.known:
-            self._db.used_models.add(change.schema)
+        schema = change.schema
+        if schema not in self._db.used_models.known:
+            self._db.used_models.add(schema)
         if self._db.boundary.narrows:
             check_change(self._db.boundary, change)
         self._require_open()
-        if change.schema is not None and change.schema.tracked:
+        if schema is not None and schema.tracked:
             change = as_given(change)
         late = needs_row(change)
         write = defer(change) if late else encode(change, 0)
@@ -275,7 +276,9 @@ class Bulk:
         if queue is None:
             queue = self._queues[partition] = PartitionQueue(partition)
         queue.append(write, size)
-        queue.derives = queue.derives or late or derives(write) or has_remedy(write) or is_keyed(write)
+        queue.derives = queue.derives or late or derives(write) or has_remedy(write)
+        if schema is not None and schema.keyed is not None:
+            queue.derives = queue.derives or is_keyed(write)
         self._waiting += 1
         self._bytes += size
         subject = id(change.subject)

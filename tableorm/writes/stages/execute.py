@@ -60,7 +60,7 @@ from ..subject import forget
 from .derive import Derived
 from .lost_replies import InDoubt, look_at_decision, resolve
 from .prepare import filled_values
-from .seal import is_keyed, seal_with_keys, sealed, split_once
+from .seal import seal_with_keys, sealed, split_once
 
 FoundRows = Mapping[Any, Row | None]
 """Rows that were read, by RowKey; those of other partitions by address."""
@@ -101,7 +101,7 @@ async def plan_sealed(db: Connection, derived: Derived, found: FoundRows) -> Wri
         EncryptionError: A row cannot be encrypted.
     """
     writes, decision = _gather(derived, found)
-    if any(map(is_keyed, writes)):
+    if [write for write in derived.writes if write.change.schema is not None and write.change.schema.keyed is not None]:
         writes = [*await seal_with_keys(db, writes)]
     return plan_writes(writes, decision=decision)
 
@@ -198,13 +198,17 @@ def plan_writes(writes: Sequence[PlannedWrite], *, decision: Decision | None = N
             is of another partition than the first; `index` counts the changes.
     """
     first = writes[0].change
-    split = any(map(_is_split, writes))
-    writes = [split_once(write) for write in writes] if split else writes
-    plan = WritePlan(first.table, first.partition_key, tuple(writes), decision)
+    staged = first.schema is not None and bool(first.schema.stages)
+    plan = WritePlan(first.table, first.partition_key, tuple(writes), decision, staged)
     for write in writes:
         # What is derived from the first change has that change too.
         if write.change is not first:
             _check_partition(plan, write)
+            staged = staged or (write.change.schema is not None and bool(write.change.schema.stages))
+    split = staged and any(map(_is_split, writes))
+    if staged:
+        writes = [split_once(write) for write in writes]
+        plan = structs.replace(plan, writes=tuple(writes), staged=True)
     short = len(writes) <= _FEW and not split
     judged: dict[int, PlannedWrite] = {}
     for number, write in enumerate(writes):
@@ -227,6 +231,8 @@ def is_light(weight: int | None) -> bool:
 
 def most_bytes(write: PlannedWrite) -> int:
     """Bytes at most of a write in the body of a transaction: its rows, and around each headers and the URL."""
+    if write.change.schema is None or not write.change.schema.stages:
+        return most_row_bytes(write.operation.row, write.weight)
     return sum([most_row_bytes(operation.row, write.weight) for operation in sealed(write)])
 
 
@@ -353,7 +359,7 @@ def _named(fault: Fault, write: PlannedWrite) -> Fault:
 
 
 def _check_transaction(plan: WritePlan) -> None:
-    writes = [write for write in plan.writes for _ in sealed(write)]
+    writes = [write for write in plan.writes for _ in sealed(write)] if plan.staged else plan.writes
     if len(writes) > MAX_TRANSACTION_OPERATIONS:
         derived = sum(write.effect is not None for write in writes)
         hint = f"; {derived} of them write what is derived from its entities" if derived else ""
@@ -445,7 +451,7 @@ async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> Sequ
 
 async def _send_one(db: Connection, plan: WritePlan, attempt: int = 1) -> list[str | None]:
     write = plan.writes[0]
-    operations = sealed(write, sending=True)
+    operations = sealed(write, sending=True) if plan.staged else (write.operation,)
     if len(operations) > 1:
         return await _send_all(db, plan, attempt)
     store, counts = db.sending(write.operation.verb, write.change.model, attempt=attempt)
@@ -460,7 +466,10 @@ async def _send_one(db: Connection, plan: WritePlan, attempt: int = 1) -> list[s
 
 async def _send_all(db: Connection, plan: WritePlan, attempt: int = 1) -> list[str | None]:
     store, counts = db.sending("transaction", plan.writes[0].change.model, attempt=attempt)
-    operations = [operation for write in plan.writes for operation in sealed(write, sending=True)]
+    if plan.staged:
+        operations = [operation for write in plan.writes for operation in sealed(write, sending=True)]
+    else:
+        operations = [write.operation for write in plan.writes]
     if attempt == 1:
         counts.operations += len(operations)
     try:
