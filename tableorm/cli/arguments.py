@@ -155,12 +155,12 @@ def _import(module: str) -> ModuleType:
         sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # No ModelError, which argparse takes for wrong usage, as it is a TypeError.
         raise TableOrmError(f"{module!r} cannot be imported: {_describe(error)}") from error
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
     """Return what is wrong with a module, and in which of its lines."""
     ours = str(_OURS), "<", importlib.__path__[0]
     theirs = [each for each in extract_tb(error.__traceback__) if not each.filename.startswith(ours)]

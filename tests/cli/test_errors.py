@@ -39,6 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "hr.py").write_text(MODELS, encoding="utf-8")
     (folder / "interrupted.py").write_text("import signal; signal.raise_signal(signal.SIGINT)", encoding="utf-8")
     (folder / "misspelt.py").write_text(f"{MODELS}    name: Mapped[int\n", encoding="utf-8")
+    (folder / "leaves.py").write_text("import sys; sys.exit(3)", encoding="utf-8")
     (folder / "notes.txt").write_text("no database\n" * 100, encoding="utf-8")
     (folder / "noise.csv").write_bytes(b"\xff\xfe\x00")
     insert_all(f"local:{folder / 'hr.tables'}", Employee)
@@ -131,6 +132,7 @@ FAILURES = {
     # The models cannot be loaded.
     f"audit {URL} nowhere": "'nowhere' cannot be imported: ModuleNotFoundError: No module named 'nowhere'",
     f"audit {URL} broken": "NameError: name 'Manager' is not defined (broken.py, line 9)",
+    f"audit {URL} leaves": "'leaves' cannot be imported: SystemExit: 3 (leaves.py, line 1)",
     f"audit {URL} misspelt": "SyntaxError: '[' was never closed (misspelt.py, line 7)",
     f"query {URL} mistaken:Employee --where agee>3": "Employee has no field 'agee'; did you mean 'age'?",
     f"query {URL} mistaken:Employee --where age>'x'": "the field is int",
