@@ -23,9 +23,9 @@ _shown = ExitStack()  # the lines of progress on the terminal
 
 def prepare_streams() -> None:
     """Let stdout take all characters, in UTF-8 if it is no terminal; a stream that the caller has closed is ignored."""
-    for name in ("stdout", "stderr"):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - for the process
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - for the process
     if reconfigure := getattr(sys.stdout, "reconfigure", None):  # a stream in memory has none
         reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
 
@@ -38,7 +38,10 @@ def find_terminal(file: TextIO) -> "Console | None":
     from rich.console import Console  # noqa: PLC0415
 
     # Without colours, bold is left out too.
-    return Console(file=file, color_system=None if os.environ.get("NO_COLOR") else "auto")
+    console = Console(file=file, color_system=None if os.environ.get("NO_COLOR") else "auto")
+    if not console.width:  # as COLUMNS=0 says, with which nothing would be shown
+        console.width = 80
+    return console
 
 
 def show(line: str, styles: Mapping[str, str] = {}, file: TextIO | None = None, *, wrap: bool = False) -> None:
