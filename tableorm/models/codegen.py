@@ -32,6 +32,8 @@ ANNOTATED = frozenset({Edm.INT64, Edm.DATETIME, Edm.GUID, Edm.BINARY})
 _UNANNOTATED = frozenset({Edm.STRING, Edm.INT32})
 """The types whose values have an annotation only if they are of another type."""
 
+_MOST_STACKED = 200
+
 
 class FunctionSource:
     """Lines of a function, and the objects they refer to by name."""
@@ -288,9 +290,12 @@ def _decode_field(source: FunctionSource, number: int, field: FieldInfo, *, pack
     numbers = range(number, number + len(field.members))
     for each, member in zip(numbers, field.members, strict=True):
         _decode_member(source, each, member, f"part{each}", "None", packs=packs, part=True)
-    source.add(1, f"if {' is '.join(f'raw{each}' for each in numbers)} is None:")
+    source.add(1, f"if {' is '.join(f'part{each}' for each in numbers)} is None:")
     source.add(2, f"raise KeyError({field.name!r})" if absent is None else f"{put} = {absent}")
-    source.add(1, "else:", f"    {put} = read{number}(({', '.join(f'part{each}' for each in numbers)},))")
+    # For a frame of more than 16 KiB, Python maps memory at each call: so few values are on its stack together.
+    runs = [numbers[at : at + _MOST_STACKED] for at in range(0, len(numbers), _MOST_STACKED)]
+    values = " + ".join(f"({', '.join(f'part{each}' for each in run)},)" for run in runs)
+    source.add(1, "else:", f"    {put} = read{number}({values})")
 
 
 def _decode_member(
@@ -315,7 +320,8 @@ def _decode_member(
         packs: Whether the row may be remembered as the tuple of its values.
         part: Whether the value is but a part of that of its field.
     """
-    raw, prop, annotation, edm = f"raw{number}", member.property, member.property + ANNOTATION, member.type.edm
+    prop, annotation, edm = member.property, member.property + ANNOTATION, member.type.edm
+    raw = f"raw{number}" if packs else "raw"
     source.names[f"slow{number}"] = member.type.decode
     indent = 1
     slow = f"{put} = slow{number}({raw}, row.get({annotation!r}))"

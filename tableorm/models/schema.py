@@ -298,7 +298,7 @@ class Schema(InTables):
             )
             raise ModelError(
                 f"{self.name} {problem}; a row holds {MAX_CUSTOM_PROPERTIES} properties; store each entity in several "
-                f"rows, class {self.name}(Entity, ..., wide=True), or some fields in one JSON field"
+                f"rows, class {self.name}(Entity, ..., wide=True), or some fields in one JSON field or Blob"
             )
         self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
 
@@ -321,7 +321,9 @@ class Schema(InTables):
     def decode_current(self) -> Callable[[Row], Any]:
         """Row of this very kind and version to entity; `decode` says what is wrong where it fails."""
         written = (WRITE_TOKENS, MANIFEST) if self.write_token else ()
-        return make_decoder(self.model, self.stored, self._keys_read(), constant=self.kind_properties, written=written)
+        # What stages note in a row is not declared, so the row is remembered as it is.
+        constant = None if self.split or self.keyed else self.kind_properties
+        return make_decoder(self.model, self.stored, self._keys_read(), constant=constant, written=written)
 
     @cached_property
     def as_dataclass(self) -> type[Any]:

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 import attrs
@@ -275,9 +276,15 @@ def _make_matcher(node: Filter) -> Callable[[Row], bool]:
     text = _expression(node, names, negated=False)
     # The filter's names and values are variables of the generated text, never part of it.
     names["__builtins__"] = {}
-    exec(f"def match(row):\n    get = row.get\n    return {text}", names)  # noqa: S102
+    exec(_code(text), names)  # noqa: S102
     match: Callable[[Row], bool] = names["match"]
     return match
+
+
+@lru_cache(maxsize=_MOST_KNOWN)
+def _code(text: str) -> CodeType:
+    """Return the code for an expression, which filters share that differ only in names and values."""
+    return compile(f"def match(row):\n    get = row.get\n    return {text}", "<filter>", "exec")
 
 
 def _expression(node: Filter, names: dict[str, Any], *, negated: bool) -> str:

@@ -51,6 +51,18 @@ class Relation(Generic[P_contra, C_co]):
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (self.model, self.declared.name)
 
+    async def _read_with(self, db: Connection, query: Any, where: Sequence[Expression]) -> list[Any] | None:
+        """
+        Return the results of a query with what belongs to them, if one query in its place reads both; otherwise None.
+
+        Args:
+            db: The database, or scope.
+            query: The query, for all entities of the model that satisfy the conditions.
+            where: Its conditions.
+        """
+        del db, query, where
+        return None
+
 
 @cache
 def _names_of(query: type[Any]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from ..connection.tasks import map_together, stop_tasks
 from ..protocol.edm import utf16_key
 from ..protocol.filters import Filter
 from ..protocol.limits import MAX_PAGE
-from ..stores import Bounds, Row
+from ..stores import Bounds, Row, RowQuery
 from ..stores.intervals import high_of, hull, low_of, meet, overlaps
 from .execution import CONCURRENCY, Allowance, FetchedPage, QueryExecution
 from .explain import ExplainedRequest, explain_request
@@ -90,7 +90,7 @@ def _divide(plans: Sequence[QueryPlan | None], limits: Sequence[int | None]) -> 
 def _joined(parts: Sequence[_Part]) -> Range:
     """Return the range from the first of some queries to the last, without what is evaluated here."""
     first = parts[0].request
-    query = attrs.evolve(first.query, row=hull([part.bounds for part in parts]))
+    query = attrs.evolve(first.query, row=hull([parts[0].bounds, parts[-1].bounds]))
     return attrs.evolve(first, query=query, client_filters=())
 
 
@@ -132,6 +132,21 @@ async def read_queries(queries: Sequence[Query[E]], policies: Sequence[MisfitPol
 
     await map_together(read_alone, alone)
     return found
+
+
+def keys_read(query: Query[Any], model: type[Any]) -> Filter | None:
+    """
+    Return the condition on keys, if a query finds all rows of a model in one range of them; None if it does not.
+
+    Raises:
+        ScanRefused: It would visit every partition.
+    """
+    plan = plan_query(query, assumed=True)
+    request = _range_of(plan)
+    if plan is None or request is None or plan.target.single is not model.__schema__ or plan.target.drops_rows:
+        return None
+    whole = RowQuery(request.query.partition, request.query.row, plan.target.filter)
+    return attrs.evolve(whole, where=None).filter if whole == request.query and not request.client_filters else None
 
 
 async def _read_ranges(
@@ -213,9 +228,9 @@ async def _load_parts(
     found: list[list[Any]],
 ) -> None:
     """Give each query the entities of its rows."""
-    pacer = LoadPacer()
+    run, pacer = attrs.evolve(first), LoadPacer()
     for part, rows in by_part:
-        run = attrs.evolve(first, take_misfit=takers[part.number], allowance=Allowance(None))
+        run.take_misfit, run.allowance = takers[part.number], Allowance(None)
         page, start = FetchedPage(run, part.request, 0, rows, None), 0
         while start < len(rows) and part.left != 0:
             run.wanted = part.left

@@ -128,13 +128,14 @@ async def load_relations(
     parents = _parents_of(entities, path)
     roots = {id(each): {id(each): each} for each in parents}  # the given entities that lead to an entity, by its id
     first: DecodeError | None = None
-    for bound in _check_path(path):
+    *_, last = bounds = _check_path(path)
+    for bound in bounds:
         groups = _by_source(bound, [each for each in parents if isinstance(each, bound.relation.model)])
         found, misfits = await _load(db, groups, bound, caches)
         below: dict[int, dict[int, Any]] = {}
         for source, group in groups.items():
             above = {key: root for parent in group for key, root in roots[id(parent)].items()}
-            for each in found[source]:
+            for each in found[source] if bound is not last else ():
                 others = below.setdefault(id(each), above)
                 if others is not above:
                     below[id(each)] = others | above
@@ -150,7 +151,8 @@ async def load_relations(
             value = tuple(found[source]) if not bound.to_one else found[source][0] if found[source] else None
             for parent in group:
                 set_loaded(parent, bound.relation.declared.name, Loaded(source, value))
-        parents, roots = list({id(each): each for some in found.values() for each in some}.values()), below
+        if bound is not last:
+            parents, roots = list({id(each): each for some in found.values() for each in some}.values()), below
     if first is not None:
         raise first
 

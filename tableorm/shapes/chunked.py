@@ -16,15 +16,15 @@ from ..protocol.edm import utf16_length
 from ..protocol.limits import MAX_VALUE_BYTES
 from ..types import Int32
 
-_BLOB = "declare a Blob, encrypted as the field"
 MAX_CHUNKS = 15
 """How many properties a value can take: with all of them, 64 KiB of an entity are left for the rest."""
 
 MAX_EXPANDED_BYTES = 2 * 1024 * 1024
 """How long a value with `compress=True` can be: to compress and expand more would hold up the event loop."""
 
-# What of a value that is encrypted fits into a property: bytes, and bytes of UTF-16, of which each two may take three.
-_SEALED_BYTES, _SEALED_TEXT = MAX_VALUE_BYTES - 64, MAX_VALUE_BYTES // 3 * 2 - 64
+# How large chunks are: of bytes, and of text in UTF-16. When text is encrypted, two bytes of it may take three.
+_PLAIN = MAX_VALUE_BYTES, MAX_VALUE_BYTES
+_SEALED = MAX_VALUE_BYTES - 64, MAX_VALUE_BYTES // 3 * 2 - 64
 
 
 class _ChunkedField(Field[Any]):
@@ -40,15 +40,17 @@ class _ChunkedField(Field[Any]):
 class _ChunkedShape(Shape[Any]):
     kind: PropertyType
 
-    _bytes = _text = MAX_VALUE_BYTES
-
     def __init__(self, *, compress: bool) -> None:
         self.compress, self.form = compress, "chunked, compressed" if compress else "chunked"
+        self._sizes = [_PLAIN]
 
     def for_encrypted(self) -> "_ChunkedShape":
         shape = _ChunkedShape(compress=self.compress)
-        shape._bytes, shape._text = _SEALED_BYTES, _SEALED_TEXT
+        shape._sizes = [_SEALED]
         return shape
+
+    def note_resolver(self) -> None:
+        self._sizes = [_SEALED, _PLAIN]
 
     def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:
         bare = split_optional(annotation)[0]
@@ -70,20 +72,23 @@ class _ChunkedShape(Shape[Any]):
 
     def write(self, value: Any) -> Sequence[Any]:
         data: str | bytes = value if self.kind.annotation is bytes else self.kind.encode(value)
+        blob = "declare a Blob" if self._sizes[0] == _PLAIN else "declare a Blob with encrypted()"
         if self.compress:
             data = data if isinstance(data, bytes) else data.encode()
             if len(data) > MAX_EXPANDED_BYTES:
                 problem = f"has {len(data):,} bytes, and {MAX_EXPANDED_BYTES:,} can be compressed"
-                raise TooLong(f"{problem}; {_BLOB}")
+                raise TooLong(f"{problem}; {blob}")
             data = zlib.compress(data, 1)
-        size, chunks = _size(data), [*_divided(data, self._bytes if isinstance(data, bytes) else self._text)]
-        if len(chunks) > MAX_CHUNKS:
-            unit = "bytes" if isinstance(data, bytes) else "UTF-16 code units"
-            most = MAX_CHUNKS * (self._bytes if isinstance(data, bytes) else self._text // 2)
-            remedy = _BLOB if self.compress else f"add compress=True, or {_BLOB}"
-            problem = f"has {size:,} {unit} as it is stored, and {MAX_CHUNKS} properties hold {most:,}"
-            raise TooLong(f"{problem}; {remedy}")
-        return [*chunks, *[None] * (MAX_CHUNKS - len(chunks)), size if len(chunks) > 1 else None]
+        kind, unit = (0, "bytes") if isinstance(data, bytes) else (1, "UTF-16 code units")
+        size = _size(data)
+        for sizes in self._sizes:
+            chunks = [*_divided(data, sizes[kind])]
+            if len(chunks) <= MAX_CHUNKS:
+                return [*chunks, *[None] * (MAX_CHUNKS - len(chunks)), size if len(chunks) > 1 else None]
+        most = MAX_CHUNKS * self._sizes[-1][kind] // (1 + kind)
+        remedy = blob if self.compress else f"add compress=True, or {blob}"
+        problem = f"has {size:,} {unit} as it is stored, and {MAX_CHUNKS} properties hold {most:,}"
+        raise TooLong(f"{problem}; {remedy}")
 
     def read(self, values: Sequence[Any]) -> Any:
         data = self._joined(values[:-1], values[-1])

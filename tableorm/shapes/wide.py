@@ -40,11 +40,12 @@ class _Places(NamedTuple):
 
     Args:
         there: The numbers of the parts that there are.
-        moved: In which part each property is that is elsewhere than declared.
+        names: By row, the members that it has, or those that it has though another one is declared. Only a write has to
+            know the latter, and finding them takes as long as joining the rows.
     """
 
     there: AbstractSet[int]
-    moved: Mapping[str, int]
+    names: Mapping[int, Sequence[str]]
 
 
 _NO_PLACES = _Places(frozenset(), {})
@@ -71,7 +72,7 @@ class WideStage(SplitStage):
             )
         self._model = model
         self._part_of: dict[str, int] = {}
-        self._members: dict[int, frozenset[str]] = {}
+        self._members: dict[int, list[str]] = {}
 
     def bind(self, fields: Mapping[str, FieldInfo]) -> "WideStage":
         """See `RowStage`."""
@@ -91,7 +92,7 @@ class WideStage(SplitStage):
         bound._part_of = {name + end: at // self.size for at, name in enumerate(names) for end in ("", ANNOTATION)}
         bound.elsewhere = frozenset(names)
         for number in range(parts + 1):
-            bound._members[number] = _OF_A_ROW.union(name for name, at in bound._part_of.items() if at == number)
+            bound._members[number] = [name for name, at in bound._part_of.items() if at == number]
         return bound
 
     def check(self, schema: Schema) -> None:
@@ -142,7 +143,8 @@ class WideStage(SplitStage):
     def split(self, operation: Operation, stored: Row | None) -> list[Operation]:
         """See `SplitStage`."""
         verb, row = operation.verb, operation.row
-        there, moved = _places_of(None if verb is Verb.INSERT else stored)
+        stored = None if verb is Verb.INSERT else stored
+        there, moved = _places_of(stored).there, self._moved(stored)
         if verb is Verb.DELETE:
             return [operation, *(Operation(Verb.DELETE, _keys(row, number), "*") for number in sorted(there))]
         token, parts = newest_token(row), defaultdict[int, Row](dict)
@@ -165,10 +167,24 @@ class WideStage(SplitStage):
 
     def noted(self, row: Row, stored: Row | None) -> Row:
         """See `SplitStage`."""
-        moved = {name: number for name, number in _places_of(stored).moved.items() if name in row}
-        own = row.keys() - moved.keys() - {name + ANNOTATION for name in moved}
-        there = {*(self._part_of.get(name, 0) for name in own), *moved.values()} - {0}
-        return row | {PLACES: _Places(there, moved)}
+        moved, names = self._moved(stored), defaultdict[int, list[str]](list)
+        own = row.keys() - moved.keys() - {name + ANNOTATION for name in moved} if moved else row.keys()
+        there = {number for number, usual in self._members.items() if not own.isdisjoint(usual)}
+        for name in row.keys() & moved.keys():
+            names[moved[name]].append(name)
+        return row | {PLACES: _Places((there | names.keys()) - {0}, names)}
+
+    def _moved(self, row: Row | None) -> dict[str, int]:
+        """Return in which row each property is that is elsewhere than declared."""
+        moved = dict[str, int]()
+        for number, names in _places_of(row).names.items():
+            for name in moved.keys() & names:  # another program has written it twice, and the last one counts
+                del moved[name]
+            for member in {*names}.difference(self._members.get(number, ())):
+                name = member.removesuffix(ANNOTATION)
+                if name not in _OF_A_ROW and self._part_of.get(name, 0) != number:
+                    moved[name] = number
+        return moved
 
     # Reading
 
@@ -199,31 +215,20 @@ class WideStage(SplitStage):
         See `SplitStage`. What the guard says was true when it was read. So a part that it does not name was made or
         deleted meanwhile, and is left out.
         """
-        row, moved = dict(first), dict[str, int]()
-        heads = {number: head for number, name in _HEADS.items() if (head := row.pop(name, None)) is not None}
-        self._note_moved(moved, 0, row)
-        found = {other["RowKey"][-2:]: other for other in others}
-        for number, head in heads.items():
-            part = found.get(f"{number:02d}")
+        row = dict(_present(first))
+        heads = {name: row.pop(name) for name in sorted(row.keys() & _HEAD_NAMES)}
+        found = {"_p" + other["RowKey"][-2:]: other for other in others}
+        names = {0: tuple(row)}
+        for name, head in heads.items():
+            part = found.get(name)
             if part is None or newest_token(part) != head:
                 return None
-            for name in moved.keys() & part.keys():  # another program has written it twice
-                del moved[name]
-            self._note_moved(moved, number, part)
-            # A projection gives None for what a row has not.
-            row.update(part if None not in part.values() else {n: v for n, v in part.items() if v is not None})
+            part = _present(part)
+            row.update(part)
+            names[int(name[2:])] = tuple(part)
         row.update((name, first[name]) for name in _OF_A_ROW if name in first)
-        row[PLACES] = _Places({*heads}, moved)
+        row[PLACES] = _Places(names.keys() - {0}, names)
         return row
-
-    def _note_moved(self, moved: dict[str, int], number: int, row: Row) -> None:
-        usual = self._members.get(number, _OF_A_ROW)
-        if usual.issuperset(row):  # which takes a third of the time of a difference
-            return
-        for member in row.keys() - usual:
-            name = member.removesuffix(ANNOTATION)
-            if self._part_of.get(name, 0) != number and row[member] is not None:
-                moved[name] = number
 
     def hint(self) -> str:
         """See `SplitStage`."""
@@ -236,6 +241,11 @@ def _parts_needed(count: int, size: int) -> int:
 
 def _keys(row: Row, number: int) -> Row:
     return {"PartitionKey": row["PartitionKey"], "RowKey": f"{row['RowKey']}~{number:02d}"}
+
+
+def _present(row: Row) -> Row:
+    """Return what a row has. A projection, which asks for the heads of all parts, gives None for what it has not."""
+    return {name: value for name, value in row.items() if value is not None} if _HEADS[_MOST_PARTS] in row else row
 
 
 def _places_of(row: Row | None) -> _Places:

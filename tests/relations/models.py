@@ -28,3 +28,27 @@ class Employee(Entity, table="Directory", partition_key="{company}", row_key="em
 class Review(Entity, table="Reviews", partition_key="{employee}", row_key="{year}"):
     employee: Mapped[int]
     year: Mapped[int]
+
+
+class Buyer(Entity, table="MisfitBuyers", partition_key="{tenant}", row_key="buyer_{id:03d}"):
+    tenant: Mapped[str]
+    id: Mapped[int]
+    age: Mapped[int] = field(default=1)
+
+
+class Purchase(Entity, table="MisfitPurchases", partition_key="{tenant}", row_key="purchase_{id:03d}"):
+    tenant: Mapped[str]
+    id: Mapped[int]
+    buyer: Mapped[Key[Buyer] | None]
+
+    customer = one(lambda: Buyer, key="buyer")
+    items = many(lambda: Item, tenant="{tenant}", purchase="{id}", on_delete="cascade")
+
+
+class Item(Entity, table="MisfitPurchases", partition_key="{tenant}", row_key="purchase_{purchase:03d}_{id:03d}"):
+    tenant: Mapped[str]
+    purchase: Mapped[int]
+    id: Mapped[int]
+    size: Mapped[int] = field(default=0)
+
+    of = one(lambda: Purchase, tenant="{tenant}", id="{purchase}")

@@ -21,10 +21,11 @@ from tableorm import (
     to_dict,
 )
 from tableorm.connection.connection import connection_of
+from tableorm.expressions import Expression
 from tableorm.stores import Row
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tests.databases import database_fixture, memory_database
-from tests.relations.models import Employee, Review, Team
+from tests.relations.models import Employee, Item, Purchase, Review, Team
 from tests.rows import delete_row, insert_row
 
 db = database_fixture(Team, Employee, Review)
@@ -309,6 +310,26 @@ async def test_a_load_equals_separate_reads(
             query = db.select(Employee).where(Employee.company == team.company, Employee.team == team.name)
             query = query if least is None else query.where(Employee.age >= least)
             assert [*team.employees] == await (query if limit is None else query.limit(limit)).all()
+
+
+@given(
+    rows=st.sets(st.tuples(st.integers(0, 9), st.integers(-1, 2))),
+    condition=st.sampled_from([Purchase.id >= 3, Purchase.id < 5, Purchase.id <= 5]),
+)
+async def test_a_query_reads_children_in_the_range_of_their_parents(
+    rows: set[tuple[int, int]], condition: Expression
+) -> None:
+    """By one request, with the same results as in turn. Items of a purchase are behind a range that ends at it."""
+    async with memory_database(Purchase) as db:
+        async with db.bulk() as bulk:
+            for number, item in rows:
+                purchase = Purchase(tenant="t", id=number, buyer=None)
+                await bulk.insert(purchase if item < 0 else Item(tenant="t", purchase=number, id=item))
+        query = db.select(Purchase).where(Purchase.tenant == "t", condition).load(Purchase.items)
+        with db.observe() as seen:
+            found = await query.all()
+        assert len(seen.requests) == 1 or "<=" in str(condition)
+        assert [(each, each.items) for each in found] == [(each, each.items) async for each in query]
 
 
 @pytest.mark.parametrize("names", ["a", "a b", "a a_b c"])

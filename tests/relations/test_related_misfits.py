@@ -21,40 +21,15 @@ from tableorm import (
     NotLoaded,
     PropertyBag,
     WrongKind,
-    field,
-    many,
     one,
 )
 from tests.databases import database_fixture, memory_database
 from tests.queries.test_misfits import Seen, iterated, paged, streamed
+from tests.relations.models import Buyer, Item, Purchase
 
 pytestmark = pytest.mark.limit(20)  # what hangs shall fail soon
 
 SECOND = dt.timedelta(seconds=1)
-
-
-class Buyer(Entity, table="MisfitBuyers", partition_key="{tenant}", row_key="buyer_{id:03d}"):
-    tenant: Mapped[str]
-    id: Mapped[int]
-    age: Mapped[int] = field(default=1)
-
-
-class Purchase(Entity, table="MisfitPurchases", partition_key="{tenant}", row_key="purchase_{id:03d}"):
-    tenant: Mapped[str]
-    id: Mapped[int]
-    buyer: Mapped[Key[Buyer] | None]
-
-    customer = one(lambda: Buyer, key="buyer")
-    items = many(lambda: Item, tenant="{tenant}", purchase="{id}", on_delete="keep")
-
-
-class Item(Entity, table="MisfitPurchases", partition_key="{tenant}", row_key="item_{purchase:03d}_{id:03d}"):
-    tenant: Mapped[str]
-    purchase: Mapped[int]
-    id: Mapped[int]
-    size: Mapped[int] = field(default=0)
-
-    of = one(lambda: Purchase, tenant="{tenant}", id="{purchase}")
 
 
 class Step(Entity, table="MisfitSteps", partition_key="{tenant}", row_key="{at:ticks}"):
@@ -122,7 +97,7 @@ async def test_misfits_of_a_load(db: Database, damage: str) -> None:
     sizes = [2, 1, 2, 1]
     assert [len(each.items) for each in bought] == sizes
     assert [(error.key[1], error.parents) for error in errors] == [
-        (f"item_{number:03d}_000", (bought[number],)) for number in unfit
+        (f"purchase_{number:03d}_000", (bought[number],)) for number in unfit
     ]
     await db.load(bought, Purchase.customer, misfits="skip")
     assert [each.customer and each.customer.id for each in bought] == [0, None, 2, None]
@@ -221,7 +196,7 @@ async def test_a_query_gives_the_parents_before_it(
         expected: Seen = []
         for number, fit in enumerate(fits):
             if limit is None or sum(type(each) is int for each in expected) < limit:
-                unfit = f"item_{number:03d}_000" if relation == "items" else f"buyer_{number:03d}"
+                unfit = f"purchase_{number:03d}_000" if relation == "items" else f"buyer_{number:03d}"
                 expected.append(number if fit else unfit)
         errors: list[DecodeError] = []
 
@@ -240,7 +215,7 @@ async def test_a_limit_for_each_parent(db: Database) -> None:
 
     await db.load(bought, Purchase.items.limit(1), misfits=errors.append)
     assert [[item.id for item in each.items] for each in bought] == [[0], [1], [0]]
-    assert [error.key[1] for error in errors] == ["item_001_000"]
+    assert [error.key[1] for error in errors] == ["purchase_001_000"]
 
 
 async def test_following_a_log_that_loads(db: Database) -> None:

@@ -169,6 +169,8 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
     if schema is None:
         return write, []
     write = _keep_maintained(write, schema, seen)
+    if not (schema.derived or schema.held or stored or change.mark):
+        return write, []  # it is tracked for another reason, such as that it is wide
     row = cast("Row", write.after)
     source = _source(write, schema, row, seen, result)
     old, new = stored.copy(), dict[str, ManifestEntry]()

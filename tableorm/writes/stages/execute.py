@@ -331,7 +331,7 @@ def _remedy(fault: Fault, write: PlannedWrite, schema: Schema, member: Member) -
     info, name = schema.fields[member.field], member.property
     row = next((operation.row for operation in sealed(write) if name in operation.row), write.after or {})
     size = value_size(row[name], row.get(name + ANNOTATION))
-    # A resolver encrypts further values; it would not encrypt a blob, and its chunks would be as large as this value.
+    # A resolver encrypts further values; it would not encrypt a blob.
     is_sealed = info.encrypted or (schema.keyed is not None and (write.after or row).get(name) != row[name])
     chunked = "encrypted(chunked=True), or encrypted() with" if is_sealed else "field(chunked=True) or"
     place = "" if info.shape is None else "another field for it, with "
@@ -390,7 +390,7 @@ def _check_transaction(plan: WritePlan) -> None:
 
 def _refuse_size(write: PlannedWrite, problem: str, code: Code, sizes: tuple[int, int]) -> NoReturn:
     """Refuse a transaction that is too large. Of the sizes the first is the limit, the second how much there is."""
-    message = problem if write.transaction else f"{write.origin}, with its copies: {problem}; nothing was sent"
+    message = problem if write.transaction else f"{write.origin}, with all of its rows: {problem}; nothing was sent"
     error = LimitExceeded(message, code, limit=sizes[0], size=sizes[1])
     refuse_before_sending(write, error)
 

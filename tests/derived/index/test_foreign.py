@@ -293,7 +293,7 @@ async def test_limits_count_copies(db: Database) -> None:
     big = Big(department="Sales", id=1)
     for number in range(14):
         big.extra[f"x{number}"] = "é" * 32_000
-    with pytest.raises(LimitExceeded, match=r"insert of Big .*with its copies: .*4194304 are allowed"):
+    with pytest.raises(LimitExceeded, match=r"insert of Big .*with all of its rows: .*4194304 are allowed"):
         await db.insert(big)
     with pytest.raises(TransactionFailed, match=r"operation 0: .*4194304 are allowed; nothing was sent"):
         async with db.transaction() as tx:
