@@ -5,13 +5,14 @@ Checks of derived rows that belong to one entity: its manifest says where they a
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import attrs
 import msgspec
 
 from ..errors import shown
 from ..models.kinds import entry_name_of, kind_of
-from ..models.manifest import ListEntry, ManifestEntry, PlacedEntry, PlacedListEntry
+from ..models.manifest import AggregateEntry, ListEntry, ManifestEntry, PlacedEntry, PlacedListEntry
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST, PART
 from ..models.row_stage import SplitStage, as_one
 from ..models.schema import Schema
@@ -41,17 +42,20 @@ def _row_at(address: str, row: Row) -> Row:
     return row if row["RowKey"] == address else {**row, "RowKey": address}
 
 
-def _undeclared_entries(snapshot: EntitySnapshot) -> list[tuple[str, PlacedEntry | PlacedListEntry | ListEntry]]:
+def _undeclared_entries(snapshot: EntitySnapshot) -> list[tuple[str, Any]]:
     """
-    Return the entries in other partitions, and in lists, under names that the model does not declare; of a newer entity
-    none.
+    Return the entries in other partitions and in lists, and what is counted in its partition, under names that the
+    model does not declare; of a newer entity none. What is due under another name was renamed, as its check reports.
     """
-    derived = snapshot.schema.derived
+    derived, due = snapshot.schema.derived, snapshot.expected
     return [
         (name, entry)
         for name, entry in snapshot.manifest.items()
         if name not in derived
-        and isinstance(entry, (PlacedEntry, PlacedListEntry, ListEntry))
+        and (
+            isinstance(entry, (PlacedEntry, PlacedListEntry, ListEntry))
+            or (isinstance(entry, AggregateEntry) and entry not in due.values())
+        )
         and snapshot.age != "newer"
     ]
 
@@ -273,6 +277,8 @@ class EntityCheck(EntryCheck):
         for name, entry in _undeclared_entries(snapshot):
             if isinstance(entry, ListEntry):
                 key, where = entry.list_key, f"the list {entry.list_key!r}"
+            elif isinstance(entry, AggregateEntry):
+                key, where = entry.row_key, f"what it adds to {entry.row_key!r}"
             else:
                 key = entry.row_key
                 where = f"its row ({entry.partition_key!r}, {key!r}) of table {entry.location}"

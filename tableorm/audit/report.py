@@ -180,6 +180,7 @@ class AuditReport(RangeReport):
             that the logger `tableorm.audit` reports. Run the audit again.
         orphans: The number of entities without their parent, by `many(..., on_delete="keep")` of these models, or since
             they were inserted after a cascade to other partitions. They aren't findings.
+        share: How much is done, 0.0 to 1.0, estimated from the keys.
         requests: The number of requests, without retries; a repair counts as one.
         seconds: How long it took, including earlier parts if it was resumed.
     """

@@ -5,12 +5,12 @@ What long commands share: lines of progress, and a file that keeps how far they 
 import argparse
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TextIO
 
 from ..audit.report import AuditReport
 from ..errors import counted
-from ..jobs.ranges import RangeReport
 from ..jobs.report import RunReport
 from ..queries.sweep_report import SweepReport
 from ..stores.draft import write_draft
@@ -42,6 +42,16 @@ def each_second(show: Callable[P, object]) -> Callable[P, None]:
             show(*args, **options)
 
     return call
+
+
+def show_report(report: Any) -> None:
+    """Show the report of what is under way behind a bar; a terminal gets a bar for each range that is worked on too."""
+    bars: list[str] = []
+    if isinstance(report, RunReport):
+        left = "" if report.seconds_left is None else f", about {timedelta(seconds=round(report.seconds_left))} left"
+        bars += [f"{report.rate:,.0f} entities/s{left}"]
+        bars += [f"{draw_bar(each.share)} range {each.number}: {each.entities:,} entities" for each in report.working]
+    show_progress(f"{draw_bar(report.share)} {report}" if hasattr(report, "share") else str(report), *bars)
 
 
 def show_reading(table: str) -> Callable[[int, float], None]:
@@ -94,14 +104,13 @@ class ProgressReporter:
         state = self._state
         return state.read_text("ascii", errors="replace").strip() if state is not None and state.exists() else None
 
-    def note(self, report: RangeReport | RunReport) -> None:
+    def note(self, report: object) -> None:
         """Take note of a report, and tell of it if a second has passed."""
         self._latest = report
         self._tell()
 
     def _show(self) -> None:
-        share = getattr(self._latest, "share", None)
-        show_progress(str(self._latest) if share is None else f"{draw_bar(share)} {self._latest}")
+        show_report(self._latest)
         self.save()
 
     def save(self) -> None:

@@ -72,11 +72,13 @@ class RangeReport:
 
     Args:
         entities: Entities that were read.
+        share: How much is done, 0.0 to 1.0, estimated from the keys.
         requests: Requests that were sent, without repetitions.
         seconds: How long it took, earlier parts included if it was resumed.
     """
 
     entities: int = 0
+    share: float = 1.0
     requests: int = 0
     seconds: float = 0.0
     _cursor: Callable[[], str | None] = attrs.field(alias="cursor", repr=False)

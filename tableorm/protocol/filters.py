@@ -10,7 +10,6 @@ import operator
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import lru_cache
-from types import CodeType
 from typing import Any
 
 import attrs
@@ -275,16 +274,21 @@ def _make_matcher(node: Filter) -> Callable[[Row], bool]:
     names: dict[str, Any] = {}
     text = _expression(node, names, negated=False)
     # The filter's names and values are variables of the generated text, never part of it.
-    names["__builtins__"] = {}
-    exec(_code(text), names)  # noqa: S102
-    match: Callable[[Row], bool] = names["match"]
-    return match
+    return _maker(text, tuple(names))(*names.values())
 
 
 @lru_cache(maxsize=_MOST_KNOWN)
-def _code(text: str) -> CodeType:
-    """Return the code for an expression, which filters share that differ only in names and values."""
-    return compile(f"def match(row):\n    get = row.get\n    return {text}", "<filter>", "exec")
+def _maker(text: str, names: tuple[str, ...]) -> Callable[..., Callable[[Row], bool]]:
+    """Return what makes the function of an expression, for all filters that differ only in these variables."""
+    found: dict[str, Any] = {"__builtins__": {}}
+    # Variables of a closure: those of a module are found more slowly where functions with several share one code.
+    exec(  # noqa: S102
+        f"def make({', '.join(names)}):\n"
+        f"    def match(row):\n        get = row.get\n        return {text}\n    return match",
+        found,
+    )
+    maker: Callable[..., Callable[[Row], bool]] = found["make"]
+    return maker
 
 
 def _expression(node: Filter, names: dict[str, Any], *, negated: bool) -> str:

@@ -24,6 +24,7 @@ class SweepReport(RangeReport):
             fit the model, and of feeds that could not be trimmed.
         failures: The first 35 of these failures, with their reasons.
         trimmed: The number of changes that were deleted from change feeds.
+        share: How much is done, 0.0 to 1.0, estimated from the keys.
         requests: The number of pages read and deletes sent.
         seconds: How long it took, including earlier parts if it was resumed.
     """

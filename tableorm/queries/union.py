@@ -26,6 +26,8 @@ class Union(Generic[E]):
 
     The results of the first query come first, while those of the next ones are being fetched. An entity that several
     queries find is returned several times.
+
+    It has no pages, because a page is of one query at a time: read the pages of each query in turn.
     """
 
     _queries: tuple[Query[E], ...]

@@ -39,7 +39,6 @@ class TransferReport(RangeReport):
     failures: tuple[str, ...] = ()
     blobs: int = 0
     pending: int = 0
-    share: float = 1.0
 
     @property
     def complete(self) -> bool:

@@ -86,7 +86,7 @@ class RowWriter:
             except Fault as fault:
                 self.db.count_fault(fault)
                 error = translate(fault, self.what, self.table)
-                if fault.doubt or fault.code in LOST_RACE:
+                if fault.transient or fault.code in LOST_RACE:
                     races += 1
                     if races >= ATTEMPTS:
                         raise error from None

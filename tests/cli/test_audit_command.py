@@ -3,6 +3,7 @@
 """
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -178,7 +179,7 @@ def test_interrupt_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
     )
 
     assert interrupted.returncode in (130, -signal.SIGINT), interrupted.stderr
-    assert " derived rows checked: " in interrupted.stderr
+    assert re.search(r"#-*\] +[0-9]+% [0-9]+ entities and [0-9]+ derived rows checked: ", interrupted.stderr)
     assert state.exists()
 
     done = tableorm(*arguments, "--json")

@@ -118,19 +118,10 @@ def test_the_credential_of_the_target(urls: tuple[str, str], monkeypatch: pytest
 
 
 @pytest.mark.one_of(2)
-@pytest.mark.parametrize(
-    ("how", "options"),
-    [
-        (signal.SIGINT, []),
-        (signal.SIGKILL, []),
-        (signal.SIGKILL, ["--state"]),
-        (signal.SIGKILL, ["--name", "nightly", "--lease", "1"]),
-    ],
-)
-def test_a_copy_that_is_stopped(urls: tuple[str, str], tmp_path: Path, how: int, options: list[str]) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_copy_that_is_stopped(urls: tuple[str, str], how: int) -> None:
     """The same command goes on, and in the end both sides are equal."""
-    more = [*options, *([str(tmp_path / "state")] if options == ["--state"] else [])]
-    command = [sys.executable, "-c", STANDING_STILL, "copy", *urls, *more, "--rate", "60"]
+    command = [sys.executable, "-c", STANDING_STILL, "copy", *urls, "--rate", "60"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment())
 
     async def count(db: Database) -> int:
@@ -147,7 +138,6 @@ def test_a_copy_that_is_stopped(urls: tuple[str, str], tmp_path: Path, how: int,
     assert 100 <= in_database(urls[1], count) <= 200
     if how == signal.SIGINT:
         assert (process.returncode, "the same command resumes" in errors) == (130, True)
-    done = run_command("copy", *urls, *more)
+    done = run_command("copy", *urls)
     assert (done.returncode, done.stdout.split(" read")[0]) == (0, "600 rows")
     assert asyncio.run(are_equal(*urls))
-    assert not (tmp_path / "state").exists()

@@ -11,8 +11,7 @@ import pytest
 
 from tableorm import Entity, Mapped, RangeProgress, RunReport, connect
 from tableorm.cli.output import clear_progress, show_progress
-from tableorm_migrations.command.bars import show_bars
-from tableorm_migrations.rekey import phases
+from tableorm.cli.progress import show_report
 from tests.commandline import run_command
 from tests.migrations.test_commands import Terminal
 from tests.screen import Screen
@@ -111,10 +110,8 @@ def test_a_rekey_offline_is_given_up() -> None:
     assert "there is nothing to go back from" in again[2]
 
 
-def test_a_table_is_rekeyed_online(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_rekeyed_online(known_at_once: None) -> None:
     """Each phase by a command, with the word of the operator at each gate; and the way back, until it is sealed."""
-    monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)
-
     planned = migrate("plan")
     refused = [migrate("move"), migrate("seal", "--no-old-programs")]
     moved, status = migrate("move", "--no-blind-writers"), run_command("migrate", "status", URL)
@@ -164,11 +161,12 @@ def test_bars_for_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
         working=working,
         seconds=100.0,
     )
-    bars = show_bars(report)
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("LINES", "40")
     monkeypatch.setenv("NO_COLOR", "1")
+    show_report(report)
+    bars = Screen(terminal.getvalue()).lines
     show_progress("first", "one", "two")
     first = Screen(terminal.getvalue()).lines
     show_progress("second", "1")
@@ -181,9 +179,10 @@ def test_bars_for_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     left = Screen(terminal.getvalue())
 
     assert bars == [
-        "      all [######------------------]  25% 12 entities/s, about 0:05:00 left",
-        "range   3 [############------------]  50% 1,200 entities",
-        "range  14 [------------------------]    ? 0 entities",
+        "[######------------------]  25% r (w): 1,200 entities read, 0 written; 0 of 2 ranges done",
+        "12 entities/s, about 0:05:00 left",
+        "[############------------]  50% range 3: 1,200 entities",
+        "[------------------------]    ? range 14: 0 entities",
     ]
     assert (first, second, third) == (["first", "one", "two"], ["second", "1"], ["third", "1"])
     assert (left.lines, left.row, left.column, left.cursor) == ([""], 0, 0, True)

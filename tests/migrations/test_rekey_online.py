@@ -37,43 +37,17 @@ from tableorm_migrations.rekey import online, phases
 from tests.migrations.conftest import in_memory
 from tests.migrations.flights import (
     DAY,
-    Flight,
-    TailFlight,
     expected_rows,
     fill,
     flights,
-    old_keys,
-    other_fields,
     rows_of,
 )
+from tests.migrations.programs.legs import Leg, TailLeg
 from tests.rows import delete_row, insert_row, merge_row, put_row, replace_row
 
-
-class Leg(Flight, table="OnlineLegs", tracked=True):
-    pass
-
-
-class TailLeg(
-    TailFlight,
-    table="OnlineTails",
-    tracked=True,
-    moved_from=MovedFrom(
-        Leg,
-        to_new=lambda leg: TailLeg(**other_fields(leg)),
-        to_old=lambda leg: Leg(**other_fields(leg)),
-        old_keys=old_keys,
-    ),
-):
-    pass
-
+pytestmark = pytest.mark.usefixtures("known_at_once")
 
 TAIL_LEG = TailLeg.key(tail="N1", day=DAY, number=1)
-
-
-@pytest.fixture(autouse=True)
-def known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every program of these tests is one, and so knows each phase at once."""
-    monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)
 
 
 async def move(db: Database) -> RunReport:
@@ -98,7 +72,7 @@ async def test_each_phase_in_turn(db: Database) -> None:
     moved = await move(db)
     seen.append(await rekey_phase(db, TailLeg))
     verified = await verify_move(db, TailLeg)
-    forwards = len(await rows_of(db, "OnlineLegs"))
+    forwards = len(await rows_of(db, "RunLegs"))
     sealed = await seal(db)
     seen.append(await rekey_phase(db, TailLeg))
     finalized = await finalize_move(db, TailLeg)
@@ -111,8 +85,8 @@ async def test_each_phase_in_turn(db: Database) -> None:
     assert forwards == 120
     assert sealed.complete
     assert (finalized.complete, finalized.written) == (True, 120)
-    assert await rows_of(db, "OnlineLegs") == {}
-    assert await rows_of(db, "OnlineTails", "TailLeg") == expected_rows(flights(Leg, 120))
+    assert await rows_of(db, "RunLegs") == {}
+    assert await rows_of(db, "RunTailLegs", "TailLeg") == expected_rows(flights(Leg, 120))
     assert len(await db.select(TailLeg.by_origin).where(TailLeg.tail == "N1", TailLeg.origin == "JFK").all()) == 8
 
 
@@ -169,8 +143,8 @@ async def test_what_was_written_meanwhile(db: Database) -> None:
     expected = expected_rows([each for each in flights(Leg, 30) if each.number != 2])
     expected["N1", "2024-01-01_000001"]["seats"] = 7
     expected["N7", "2024-01-01_000077"] = {"origin": "EWR", "seats": 100}
-    assert await rows_of(db, "OnlineTails", "TailLeg") == expected
-    assert await rows_of(db, "OnlineLegs") == {}
+    assert await rows_of(db, "RunTailLegs", "TailLeg") == expected
+    assert await rows_of(db, "RunLegs") == {}
 
 
 @in_memory
@@ -182,7 +156,7 @@ async def test_each_difference_is_found(db: Database, damage: str) -> None:
         await db.insert(Leg(origin="JFK", day=DAY, number=99))
     else:
         change = delete_row if damage == "missing" else merge_row
-        await change(db, "OnlineTails", {"PartitionKey": "N1", "RowKey": "2024-01-01_000001", "seats": 8})
+        await change(db, "RunTailLegs", {"PartitionKey": "N1", "RowKey": "2024-01-01_000001", "seats": 8})
 
     report = await verify_move(db, TailLeg)
 
@@ -215,16 +189,16 @@ async def test_a_row_that_cannot_be_confirmed(db: Database, monkeypatch: pytest.
     await move_legs(db, 10)
     await verify_move(db, TailLeg)
     await seal(db)
-    place = RowAddress("OnlineTails", "N1", "2024-01-01_000001")
+    place = RowAddress("RunTailLegs", "N1", "2024-01-01_000001")
     row = await db.store.get(place.table, place.partition_key, place.row_key)
     row |= {"EntityType": "TailLeg#_tentative", "_mv": row["_mv"].replace("confirmed", "tentative")}
-    await replace_row(db, "OnlineTails", row)
+    await replace_row(db, "RunTailLegs", row)
     monkeypatch.setattr(online, "resolve_window", fail)
 
     with pytest.raises(Conflict, match="cannot be completed yet"):
         await finalize_move(db, TailLeg)
 
-    assert (len(await rows_of(db, "OnlineLegs")), await rekey_phase(db, TailLeg)) == (10, "sealed")
+    assert (len(await rows_of(db, "RunLegs")), await rekey_phase(db, TailLeg)) == (10, "sealed")
 
 
 @in_memory
@@ -247,7 +221,7 @@ async def test_a_worker_that_is_late(db: Database, monkeypatch: pytest.MonkeyPat
     with pytest.raises(NotSupported, match="another process has gone on meanwhile"):
         await run_move(db, TailLeg)
 
-    assert await rows_of(db, "OnlineTails") == {}
+    assert await rows_of(db, "RunTailLegs") == {}
 
 
 async def test_reports_tell_of_no_transactions_that_there_were_not(db: Database) -> None:
@@ -279,7 +253,7 @@ async def test_the_way_out_after_a_forbidden_write(db: Database, keep: str, way:
     await db.save(leg)
     keys = {"PartitionKey": "JFK", "RowKey": "2024-01-01_000001"}
     row = {**keys, "EntityType": "Leg", "tail": "N1", "seats": 9}
-    await put_row(db, "OnlineLegs", row)
+    await put_row(db, "RunLegs", row)
 
     both = r"keep one of the two: read the other with db.get\(\), by Leg or TailLeg, delete it, and move once more"
     (failure,) = (await verify_move(db, TailLeg)).failures

@@ -18,12 +18,11 @@ from tableorm_migrations.rekey import phases
 from tests.faults import FaultyStore
 from tests.migrations.conftest import in_memory
 from tests.migrations.flights import DAY, fill
-from tests.migrations.test_rekey_online import Leg, TailLeg, known_at_once, move, move_legs, seal
+from tests.migrations.programs.legs import Leg, TailLeg
+from tests.migrations.test_rekey_online import move, move_legs, seal
 from tests.rows import insert_row
 
-__all__ = ["known_at_once"]
-
-pytestmark = in_memory
+pytestmark = [in_memory, pytest.mark.usefixtures("known_at_once")]
 
 
 class Stopped(Exception):
@@ -112,7 +111,7 @@ class InsertingStore(FaultyStore):
 
     async def send(self, request: StoreRequest) -> Any:
         reply = await super().send(request)
-        if request.method == "query" and request.table == "OnlineLegs":
+        if request.method == "query" and request.table == "RunLegs":
             self.inserted += 1
             keys = {"PartitionKey": "LGA", "RowKey": f"2024-02-01_{self.inserted:06d}"}
             await insert_row(self.store, request.table, {**keys, "EntityType": "Leg", "tail": "N1"})

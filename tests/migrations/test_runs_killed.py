@@ -7,12 +7,32 @@ from pathlib import Path
 
 import pytest
 
-from tableorm_local import Account, serve
-from tests.azurite import KEY, Azurite
+from tests.azurite import Azurite
 from tests.children import run_program
+from tests.migrations.programs.kinds import RUNS
 from tests.torture import Rounds
+from tests.transfer.test_copy import served
 
-BUILDS = Path(__file__).with_name("programs") / "killed_builds.py"
+__all__ = ["served"]
+
+PROGRAMS = Path(__file__).with_name("programs")
+
+
+def test_jobs_that_are_killed(tmp_path: Path, rounds: Rounds) -> None:
+    """A process that does a job of any kind dies after any of its requests; others end the job, as if nobody had."""
+    found = run_program(PROGRAMS / "killed_jobs.py", rounds(1, 0), tmp_path)
+
+    assert {each[0] for each in found} == {run.__name__ for run in RUNS}
+    assert sum(each[2] for each in found) > len(found) / 3
+    assert [each for each in found if each[3]] == []
+
+
+def kill_builders(url: str, count: int, folder: Path, seed: int) -> None:
+    """Check that nothing is wrong after so many runs of builders of which some die; 0 for all."""
+    found = run_program(PROGRAMS / "killed_builds.py", url, count, folder, seed)
+
+    assert len(found) == (count or 340)
+    assert [each for each in found if each[1]] == []
 
 
 @pytest.mark.one_of(3, group="killed")
@@ -21,27 +41,16 @@ def test_builders_that_are_killed(tmp_path: Path, rounds: Rounds) -> None:
     Two processes build one index, or one list, and die after any of their requests; the same call ends what they have
     begun. A reader is rejected, or finds each entity that a writer had confirmed; in the end an audit finds nothing.
     """
-    found = run_program(BUILDS, f"local:{tmp_path}/test.tables", rounds(1, 0), tmp_path, "list")
-
-    assert len(found) == 1 or rounds(0, len(found)) > 50
-    assert [each for each in found if each[1]] == []
+    kill_builders(f"local:{tmp_path}/test.tables", rounds(1, 0), tmp_path, 0)
 
 
 @pytest.mark.one_of(9, group="elsewhere")
-async def test_builders_that_are_killed_on_a_server(tmp_path: Path, rounds: Rounds) -> None:
+async def test_builders_that_are_killed_on_a_server(served: str, tmp_path: Path, rounds: Rounds) -> None:
     """The same through a server, whose clients share nothing but what it stores."""
-    async with serve(tmp_path / "test.tables", port=0, accounts=[Account(name="contoso", keys=(KEY,))]) as server:
-        url = f"AccountName=contoso;AccountKey={KEY};TableEndpoint={server.url}"
-        found = await asyncio.to_thread(run_program, BUILDS, url, rounds(1, 40), tmp_path)
-
-    assert len(found) == rounds(1, 40)
-    assert [each for each in found if each[1]] == []
+    await asyncio.to_thread(kill_builders, served, rounds(1, 40), tmp_path, 1)
 
 
 @pytest.mark.one_of(9, group="elsewhere")
 def test_builders_that_are_killed_on_azurite(azurite: Azurite, tmp_path: Path, rounds: Rounds) -> None:
     """The same on another store."""
-    found = run_program(BUILDS, azurite.connection_string, rounds(1, 40), tmp_path)
-
-    assert len(found) == rounds(1, 40)
-    assert [each for each in found if each[1]] == []
+    kill_builders(azurite.connection_string, rounds(1, 40), tmp_path, 2)

@@ -9,11 +9,13 @@ from collections.abc import Awaitable, Sequence
 
 import pytest
 
+from tableorm import Database
 from tableorm.outbox.table_queue import QUEUES_TABLE, TableQueueStore
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import CLOCK, Message, TableStore
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything, refusal
+from tests.database.between import Meanwhile
 from tests.faults import Fate, FaultyStore
 from tests.outbox.network import Jittery
 from tests.rows import delete_row, insert_row, merge_row
@@ -172,6 +174,22 @@ async def test_a_receipt_of_another_message(mine: TableQueueStore) -> None:
     mixed = type(one)(id=one.id, body=b"x", receipt=two.receipt, dequeue_count=1, inserted_at=one.inserted_at)
 
     assert (await refusal(mine.delete("mail", mixed))).code == Code.POP_RECEIPT_MISMATCH
+
+
+async def test_a_row_that_has_its_key_again(stopped_clock: None) -> None:
+    """A receipt is stale if its message was renewed meanwhile, even if the row is back under the key that was read."""
+    async with Database(tables := Meanwhile()):
+        queues = TableQueueStore(tables)
+        await queues.create_queue("mail")
+        await queues.put("mail", b"x")
+        (message,) = await queues.take("mail", visibility_seconds=10)
+
+        async def renew_twice() -> Message:
+            return await queues.renew("mail", await queues.renew("mail", message, 5), 10)
+
+        tables.others = renew_twice
+
+        assert (await refusal(queues.renew("mail", message, 20))).code == Code.MESSAGE_NOT_FOUND
 
 
 async def test_takers_that_race_lose_no_message(tables: CountingStore, mine: TableQueueStore) -> None:

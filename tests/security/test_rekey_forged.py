@@ -46,13 +46,15 @@ from tableorm_migrations.rekey import phases
 from tests import rekeys
 from tests.databases import memory_database
 from tests.faults import FaultyStore
-from tests.migrations.test_rekey_online import known_at_once
+from tests.migrations.conftest import known_at_once
 from tests.rows import merge_row, put_row, replace_row
 from tests.security.world import write_row
 from tests.torture import every
 from tests.unfinished_moves import FORWARD, TENTATIVE, database_on, move_half
 
 __all__ = ["known_at_once"]
+
+pytestmark = pytest.mark.usefixtures("known_at_once")
 
 SHOPS = ("a", "b", "evil")
 

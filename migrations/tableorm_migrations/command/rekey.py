@@ -20,11 +20,10 @@ from tableorm.cli.arguments import (
     open_existing,
     option,
     pick,
-    run_options,
     shared_run,
 )
 from tableorm.cli.output import emit
-from tableorm.cli.progress import print_report
+from tableorm.cli.progress import run_job
 from tableorm.jobs.report import RunReport
 from tableorm.rekey.rekeying import rekeying_of
 
@@ -32,7 +31,6 @@ from ..rekey.offline import roll_back_rekey, run_rekey
 from ..rekey.online import finalize_move, roll_back_move, run_move, seal_move, verify_move
 from ..rekey.plan import plan_rekey
 from ..rekey.verify import finalize_rekey, verify_rekey
-from .bars import show_run
 
 
 async def _plan(args: argparse.Namespace) -> int:
@@ -117,8 +115,8 @@ def _step(
         Examples:
             tableorm migrate ACTION local:./hr.tables hr.models:Employee
         """
-        async with open_existing(args) as db, _open_target(args) as target:
-            options = run_options(args) | ({} if target is None else {"target": target})
+        async with _open_target(args) as target:
+            options: dict[str, object] = {} if target is None else {"target": target}
             is_offline = "offline" in args and args.offline
             for each in flags:
                 name = each.option.removeprefix("--").replace("-", "_")
@@ -128,8 +126,7 @@ def _step(
             model = _find_model(args)
             both = (_older(model), model) if is_offline else (model,)
             work = offline if is_offline and offline else online
-            report = await work(db, *both, on_progress=show_run(args), **options)
-        return print_report(report, args)
+            return await run_job(args, work, *both, **options)
 
     own = (flag(each.option, each.what) for each in flags)
     return OwnCommand(help_text, run, *DATABASE, models(), *(_OFFLINE if offline else ()), *shared_run(parallel), *own)

@@ -5,17 +5,16 @@ The actions on a database: `tableorm migrate upgrade`, `status`, `rewrite` and `
 import argparse
 from typing import Any
 
-from tableorm import NotSupported
+from tableorm import Database, NotSupported
 from tableorm.cli.arguments import DATABASE, JOB, NAME, OwnCommand, models, open_existing, run_options, shared_run
 from tableorm.cli.output import emit
-from tableorm.cli.progress import print_report
+from tableorm.cli.progress import ProgressReporter, run_job
 from tableorm.models.derivation import DerivationOf
 
 from ..revisions import StepReport, apply_revisions, migration_status
 from ..revisions.apply import Outcome
 from ..rewrite import rewrite
 from .arguments import DIRECTORY, NO_OLDER_WRITERS
-from .bars import show_run
 
 _LEFT = 3  # the exit status if something is left that only waits for older programs to end
 
@@ -28,11 +27,11 @@ async def _upgrade(args: argparse.Namespace) -> int:
     Examples:
         tableorm migrate upgrade local:./hr.tables hr.models
     """
-    show_running = show_run(args)
+    progress = ProgressReporter(None)
 
     def show(report: StepReport) -> None:
         if report.outcome is Outcome.RUNNING:
-            show_running(report)
+            progress.note(report)
         else:
             emit(args, report.to_dict(), str(report), wrap=True)
 
@@ -89,9 +88,7 @@ async def _rewrite(args: argparse.Namespace) -> int:
     Examples:
         tableorm migrate rewrite local:./hr.tables hr.models:Employee
     """
-    async with open_existing(args) as db:
-        report = await rewrite(db, *args.models, on_progress=show_run(args), **run_options(args))
-    return print_report(report, args)
+    return await run_job(args, rewrite, *args.models)
 
 
 REWRITE = OwnCommand("write rows of older versions as rows of the current one", _rewrite, *JOB)
@@ -109,12 +106,8 @@ async def _build_index(args: argparse.Namespace) -> int:
     if args.name is not None and len(indexes) > 1:
         raise NotSupported("--name is the name of one run; give one index, or leave the name out")
     status = 0
-    async with open_existing(args) as db:
-        for index in indexes:
-            report = await db.build_index(
-                index, no_older_writers=args.no_older_writers, on_progress=show_run(args), **run_options(args)
-            )
-            status |= print_report(report, args)
+    for index in indexes:
+        status |= await run_job(args, Database.build_index, index, no_older_writers=args.no_older_writers)
     return status
 
 

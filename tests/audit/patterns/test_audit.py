@@ -153,6 +153,11 @@ async def several_are_wrong(db: Database) -> None:
         await set_number(db, HEAD, name, 3_000)
 
 
+@CASES.case((Damage.UNDECLARED, "once", E1, HEAD))
+async def amount_of_a_count_that_was_removed(db: Database) -> None:
+    await note(db, E1, once={"add": [HEAD, {"Once": 1}]})
+
+
 @CASES.case((Damage.MANIFEST, "counted", E2, HEAD), (Damage.MANIFEST, "paid", E2, HEAD))
 async def amounts_are_not_noted(db: Database) -> None:
     await note(db, E2, counted=None, paid=None)

@@ -2,11 +2,10 @@
 What the tests of killed processes run: two processes build one index, or one list, and kill themselves after one of
 their requests, or stand still there for longer than the others wait for them.
 
-    python killed_builds.py URL COUNT FOLDER [list]    prints a line of JSON for each run: who died, and what is wrong
+    python killed_builds.py URL COUNT FOLDER SEED    prints a line of JSON for each run: who died, and what is wrong
 
 Meanwhile a third process writes, and a fourth reads by the index or the list. When a builder has died, a last one goes
-on. With a COUNT so many runs are chosen by chance, of an index and of a list in turn, first of a list if that is said;
-without, which is 0, there is one of each for each request of a builder.
+on. There is a run of each for each request of a builder; with a COUNT so many of them are chosen, by chance.
 """
 
 import asyncio
@@ -28,8 +27,8 @@ LEASE = 0.4
 CLERKS = 120
 PAGE = 10
 NAME = "desks"
-ABOUT = 120
-"""How many requests a builder sends at least."""
+REQUESTS = {False: 120, True: 220}
+"""About how many requests a builder of the index sends, and one of the list."""
 
 
 @attrs.frozen
@@ -76,16 +75,12 @@ async def write(scene: Scene, seed: int) -> int:
         )
 
 
-async def read(scene: Scene) -> dict[str, Any]:
-    return await read_desks(scene.connect, scene.journal, scene.over, listed=scene.listed)
-
-
-async def build(scene: Scene, fatal: int = NEVER) -> dict[str, Any]:
-    """Build the index or the list, together with others; return what was reported, and how many requests that were."""
+async def build(scene: Scene, fatal: int = NEVER) -> list[str]:
+    """Build the index or the list, together with others; return what is wrong with the report."""
     deadly, index = Deadly(fatal, 2 * LEASE), Clerk.at_desk if scene.listed else Clerk.by_desk
     async with connect(scene.url, prefix=scene.prefix, on_request=deadly) as db:
         report = await db.build_index(index, name=NAME, no_older_writers=True, parallel=2, lease=LEASE)
-    return {"complete": report.complete, "state": report.state, "text": str(report), "requests": deadly.count}
+    return [] if report.complete else [str(report)]
 
 
 async def look(scene: Scene) -> list[str]:
@@ -97,46 +92,41 @@ async def look(scene: Scene) -> list[str]:
         return problems
 
 
-def run_deaths(scene: Scene, deaths: tuple[int, ...], seed: int) -> tuple[list[str], int]:
-    """Let builders die after these requests; return what is wrong in the end, and the requests of the last builder."""
+def run_deaths(scene: Scene, deaths: tuple[int, ...], seed: int) -> list[str]:
+    """Let builders die after these requests; return what is wrong in the end."""
     fork(partial(prepare, scene)).result()
-    writer, reader = fork(partial(write, scene, seed)), fork(partial(read, scene))
+    reading = partial(read_desks, scene.connect, scene.journal, scene.over, listed=scene.listed)
+    writer, reader = fork(partial(write, scene, seed)), fork(reading)
     try:
         builders = [fork(partial(build, scene, fatal)) for fatal in deaths]
-        reports = [report for each in builders if (report := each.result()) is not None]
-        if len(reports) < len(builders):
-            reports.append(fork(partial(build, scene)).result())
+        ends = [each.result() for each in builders]
+        if None in ends:
+            ends.append(fork(partial(build, scene)).result())
     finally:
         scene.end()
     writes, said = writer.result(), reader.result()
-    problems = [f"{report}" for report in reports if not report["complete"] or report["state"] != "done"]
+    problems = [each for end in ends if end for each in end]
     problems += [f"a reader: {each}" for each in said["problems"]]
     problems += [] if writes else ["nobody has written"]
-    return problems + fork(partial(look, scene)).result(), reports[-1]["requests"]
+    problems += fork(partial(look, scene)).result()
+    return problems
 
 
-def main(url: str, count: int, folder: Path, *, list_first: bool) -> None:
+def main(url: str, count: int, folder: Path, seed: int) -> None:
     """Try some deaths."""
     scan.MAX_PAGE = PAGE  # type: ignore[attr-defined]
     plan.__dict__["SMALL_PAGES"] = 0  # so that the processes have many ranges to share
     connect(url)  # loads the backend, which the forked processes then have
-    chance = random.Random(count)
-
-    def scene(number: int, *, listed: bool) -> Scene:
-        return Scene(url, f"case{number}x", folder / f"journal{number}", listed)
-
-    cases = [((number % 2 == 0) is list_first, chance.randint(1, ABOUT)) for number in range(count)]
-    for listed in () if count else (False, True):
-        found, requests = run_deaths(scene(int(listed), listed=listed), (NEVER,), 0)
-        print(json.dumps([f"{listed=}: of {requests} requests none is fatal", found]), flush=True)  # noqa: T201
-        cases += [(listed, fatal) for fatal in range(1, requests + 1)]
-    for number, (listed, first) in enumerate(cases, 2):
+    chance = random.Random(seed)
+    cases = [(listed, fatal) for listed, most in REQUESTS.items() for fatal in range(1, most + 1)]
+    for number, (listed, first) in enumerate(chance.sample(cases, count) if count else cases):
         # The second one lives, dies too, or stands still; and so does sometimes the first.
-        second = chance.choice([NEVER, chance.randint(1, ABOUT), -chance.randint(1, ABOUT)])
+        other = chance.randint(1, REQUESTS[listed])
+        second = chance.choice([NEVER, other, -other])
         deaths = (first if chance.random() < 0.8 else -first, second)
-        found, _ = run_deaths(scene(number, listed=listed), deaths, number)
-        print(json.dumps([f"{listed=}: deaths after {deaths}", found]), flush=True)  # noqa: T201
+        scene = Scene(url, f"case{number}x", folder / f"journal{number}", listed)
+        print(json.dumps([f"{listed=}: deaths after {deaths}", run_deaths(scene, deaths, number)]), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), list_first=sys.argv[4:] == ["list"])
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))

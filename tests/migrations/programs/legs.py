@@ -80,6 +80,11 @@ async def schedule(db: Database, count: int) -> None:
         await db.insert(Note(page=number % 9, id=number, text=f"text {number}"))
 
 
+async def report_of(db: Database, name: str) -> RunReport:
+    """Return the report of the run whose name begins so."""
+    return next(run for run in await db.runs() if run.name.startswith(name))
+
+
 async def rewrap(db: Database, lease: float) -> RunReport:
     use_keys(db, KEYS, "new")
     return await db.rewrap(Note, parallel=3, lease=lease)
@@ -111,7 +116,7 @@ async def verify_legs(db: Database, lease: float) -> RunReport:
 
 async def seal_legs(db: Database, lease: float) -> RunReport:
     if await rekey_phase(db, TailLeg) == "sealed":  # the process died behind its last write
-        return next(run for run in await db.runs() if run.what.startswith("verify again"))
+        return await report_of(db, "verify again")
     return await seal_move(db, TailLeg, no_old_programs=True, parallel=3, lease=lease)
 
 
@@ -121,7 +126,7 @@ async def finalize_legs(db: Database, lease: float) -> RunReport:
 
 async def move_legs_back(db: Database, lease: float) -> RunReport:
     if await rekey_phase(db, TailLeg) == "expand":
-        return next(run for run in await db.runs() if run.what.startswith("roll back move"))
+        return await report_of(db, "roll back move")
     return await roll_back_move(db, TailLeg, parallel=3, lease=lease)
 
 
