@@ -87,7 +87,7 @@ class ManyOf(Relation[P_contra, C_co]):
         return attrs.evolve(self, fields=(self.fields or ()) + fields)
 
     async def _read_with(self, db: Connection, query: Any, where: Sequence[Expression]) -> list[Any] | None:
-        """See `Relation`. If two queries would find all rows of their kinds in one range, each would go through both."""
+        """See `Relation`. Two queries for all rows of their kinds in one range would each go through both kinds."""
         declared = self.declared
         # With "keep" there may be children without a parent, and any number of them.
         if declared.on_delete == "keep" or declared.texts or self is not declared.of(self.model):
