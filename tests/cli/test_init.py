@@ -2,10 +2,12 @@
 `tableorm init`.
 """
 
+import errno
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,3 +45,25 @@ def test_a_folder_without_a_name_for_the_package(name: str, problem: str, tmp_pa
 
     assert (done.returncode, f"'{name.lower()}' {problem}" in done.stderr) == (1, True)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("fault", "status"), [(KeyboardInterrupt(), 130), (OSError(errno.ENOSPC, "full"), 1)])
+def test_a_part_of_a_project(
+    fault: BaseException, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an interrupt, or on a full disk, no file is left, so that the same command works later."""
+    write = Path.write_text
+
+    def fail(path: Path, text: str, **options: Any) -> int:
+        if path.name == "service.py":
+            raise fault
+        return write(path, text, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", fail)
+        failed = tableorm("init", str(tmp_path / "staff"))
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    again = tableorm("init", str(tmp_path / "staff"))
+
+    assert (failed.returncode, failed.stderr.count("\n"), left) == (status, 1, [])
+    assert again.returncode == 0
