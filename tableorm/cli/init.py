@@ -4,6 +4,7 @@ The command `tableorm init`, which makes a small project that passes its own tes
 
 import argparse
 import re
+from contextlib import suppress
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
@@ -159,7 +160,8 @@ def _make_project(args: argparse.Namespace) -> int:
             path.write_text(text.replace("PACKAGE", package), encoding="utf-8")
     except BaseException:
         for path in texts:  # or the same command would be rejected, since a part is there
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
         raise
     values = {"folder": str(folder), "files": [str(path) for path in texts]}
     test = "python -m pip install pytest pytest-asyncio && python -m pytest"

@@ -156,6 +156,9 @@ FAILURES = {
     f"get {URL} Directory PartitionKey=Sales": "RowKey is missing; give PartitionKey=VALUE and RowKey=VALUE",
     "lint mistaken --ignore x": "lint --ignore 'x' is rejected",
     "migrate check mistaken": "there is no snapshot models.snapshot.json; write the first one with --write",
+    f"migrate build-index {URL} mistaken:Employee": (
+        "tableorm: migrate build-index Employee is rejected: give an index of a class, as in Employee.by_email"
+    ),
     f"migrate plan {URL} mistaken:Employee": "give one model with moved_from=, as MODULE:MODEL; 0 were found",
     f"migrate upgrade {URL} mistaken --directory none": "none",
 }
