@@ -151,12 +151,12 @@ class KindSet:
         Raises:
             DecodeError: The row is of one of the kinds and does not fit its model.
         """
-        decode = self._decoders.get(row.get(ENTITY_TYPE, ""))
-        if decode is not None:
-            try:
+        try:
+            decode = self._decoders.get(row.get(ENTITY_TYPE, ""))
+            if decode is not None:
                 return decode(row)
-            except MISFITS:
-                pass  # once more, to say what is wrong
+        except MISFITS:
+            pass  # once more, to say what is wrong
         found = self.resolve(row)
         if found is None:
             return bag_of_row(self.table, row) if self.bags else None
