@@ -1,5 +1,6 @@
 """
-What a query asks for, and how it is to run: what its methods change before it is read.
+What a query asks for, and how it is to run: what its methods change before it is read. Relations,
+which a query can load, are bound and read above queries.
 """
 
 from collections.abc import Sequence
