@@ -44,7 +44,7 @@ _tableorm() {
         _files
     fi
 }
-(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }
 compdef _tableorm tableorm"""
 _FISH = """\
 function __tableorm_words
