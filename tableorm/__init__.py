@@ -39,10 +39,10 @@ from .database.connect import connect
 from .database.database import Database, Scope
 from .database.http_answers import http_message, http_status
 from .database.periods import DroppedPeriods
-from .derived.aggregate.aggregate import AggregateOf, Count, Sum
+from .derived.aggregate.aggregate import Aggregate, AggregateOf, Count, Sum
 from .derived.embed.embed import Embedded
 from .derived.feed.feed import Feed
-from .derived.index.index import Index, IndexOf
+from .derived.index.index import Index
 from .derived.index_list.index_list import IndexList, ListOf
 from .errors import (
     AccessDenied,
@@ -78,12 +78,14 @@ from .errors import (
     UniqueViolation,
     WrongKind,
 )
-from .expressions import Expression, Field, PartitionKey, RowKey, SystemField, Timestamp
+from .expressions import Comparable, Expression, Field, PartitionKey, RowKey, SystemField, Timestamp
+from .jobs.ranges import RangeReport
 from .jobs.report import RangeProgress, RunReport
 from .models.convert import from_dict, to_dict
+from .models.derivation import Derivation, DerivationOf, IndexOf
 from .models.entity import Entity
 from .models.fields import Mapped, encrypted, field
-from .models.key import Key
+from .models.key import Key, Storable
 from .models.partial import Partial, WithoutKey
 from .models.property_bag import PropertyBag
 from .models.upgrades import upgrade
@@ -91,6 +93,7 @@ from .outbox.worker import Outcome, Worker
 from .outbox.workflow import Workflow, workflow
 from .protocol.edm import Edm
 from .queries.changes import ChangedEntity, ChangeStream, CommittedChange
+from .queries.description import QueryDescription, Relation
 from .queries.explain import ExplainedRequest, Explanation
 from .queries.misfits import MisfitPolicy
 from .queries.pages import EntityStream, Page
@@ -104,7 +107,7 @@ from .rekey.moved_from import MovedFrom
 from .relations.cache import CachedEntities
 from .relations.declarations import many, one
 from .relations.load import LoadExplanation
-from .relations.relation import ManyOf, OneOf, Relation
+from .relations.relation import ManyOf, OneOf
 from .shapes.blob import Blob, BlobField
 from .shapes.encrypted import Encryption
 from .shapes.key_ring import KeyRing, KeyWrapper
@@ -124,6 +127,7 @@ __all__ = [
     "Access",
     "AccessDenied",
     "AccountNotFound",
+    "Aggregate",
     "AggregateOf",
     "AuditReport",
     "Blob",
@@ -138,6 +142,7 @@ __all__ = [
     "ChangeStream",
     "ChangedEntity",
     "CommittedChange",
+    "Comparable",
     "Conflict",
     "Count",
     "Counts",
@@ -146,6 +151,8 @@ __all__ = [
     "Database",
     "DatabaseArchive",
     "DecodeError",
+    "Derivation",
+    "DerivationOf",
     "DroppedPeriods",
     "Edm",
     "Embedded",
@@ -200,7 +207,9 @@ __all__ = [
     "PreconditionFailed",
     "PropertyBag",
     "Query",
+    "QueryDescription",
     "RangeProgress",
+    "RangeReport",
     "RawSelect",
     "ReferenceNotFound",
     "Relation",
@@ -214,6 +223,7 @@ __all__ = [
     "SeriesField",
     "Slots",
     "Stats",
+    "Storable",
     "StoredPolicy",
     "Sum",
     "SweepReport",

@@ -306,12 +306,14 @@ class Field(Comparable[T]):
     Attributes:
         model: The class that it was taken from.
         name: Its name in Python; for a part of a field, its path, such as "spot.x".
+        parts: The fields by which it is compared if it is stored in several properties; otherwise empty.
     """
 
-    __slots__ = ("model", "name")
+    __slots__ = ("model", "name", "parts")
 
-    def __init__(self, model: type[Any], name: str) -> None:
+    def __init__(self, model: type[Any], name: str, parts: Iterable[str] = ()) -> None:
         self.model, self.name = model, name
+        self.parts: tuple[Field[Any], ...] = tuple(Field(model, part) for part in parts)
 
     def __str__(self) -> str:
         return f"{self.model.__name__}.{self.name}"
@@ -349,7 +351,7 @@ class Field(Comparable[T]):
         The service can't evaluate this, so it's evaluated on the rows that come back. The service does evaluate
         `~field.is_none()`.
         """
-        return Presence(self, negated=True)
+        return AllOf(tuple(part.is_none() for part in self.parts)) if self.parts else Presence(self, negated=True)
 
     def startswith(self, prefix: str) -> Expression:
         """
@@ -363,7 +365,7 @@ class Field(Comparable[T]):
         found, fault = Comparison(self, None, prefix), check_text(prefix)
         if fault:
             raise misfit_error(found, prefix, f"{fault}, so no stored text starts with it")
-        if is_list(self):
+        if self.parts or is_list(self):
             self._require_constant(prefix, found)
         return found
 
@@ -400,6 +402,11 @@ class Field(Comparable[T]):
 
     def _require_constant(self, other: object, term: FieldTerm) -> None:
         """Refuse a value of a condition that no value of the field can equal."""
+        if self.parts:
+            if is_list(self):
+                raise misfit_error(term, other, "a list has no comparison; use contains() for one element")
+            more = ", ..." if len(self.parts) > 3 else ""
+            raise misfit_error(term, other, f"compare a part of it: {', '.join(map(str, self.parts[:3]))}{more}")
         if isinstance(other, (Field, SystemField)):
             raise ModelError(
                 f"cannot compare {self} with {other}: the service compares a property with a constant only; "
@@ -417,35 +424,6 @@ class Field(Comparable[T]):
             kind.encode(other)
         except ValueError as error:
             raise misfit_error(term, other, f"the value {error}; the field is {kind.name}") from None
-
-
-class ComposedField(Field[T]):
-    """
-    A field that is stored in several properties. It is compared by its parts, which its kind gives attributes.
-
-    Attributes:
-        parts: What stands for each of them in conditions.
-    """
-
-    __slots__ = ("parts",)
-
-    def __init__(self, model: type[Any], name: str, parts: Iterable[str]) -> None:
-        super().__init__(model, name)
-        self.parts: tuple[Field[Any], ...] = tuple(Field(model, part) for part in parts)
-
-    def is_none(self) -> Expression:
-        """Return the condition that the field has no value: all of its properties are absent."""
-        return AllOf(tuple(part.is_none() for part in self.parts))
-
-    def startswith(self, prefix: str) -> Expression:
-        """Reject the condition: use a part of the field instead."""
-        return self._compare(Op.GE, prefix)
-
-    def _require_constant(self, other: object, term: FieldTerm) -> None:
-        if is_list(self):
-            raise misfit_error(term, other, "a list has no comparison; use contains() for one element")
-        more = ", ..." if len(self.parts) > 3 else ""
-        raise misfit_error(term, other, f"compare a part of it: {', '.join(map(str, self.parts[:3]))}{more}")
 
 
 S = TypeVar("S", str, dt.datetime)

@@ -62,15 +62,17 @@ def run_command(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.CompletedProcess(arguments, status, printed, errors.getvalue())
 
 
-def show_on_terminal(columns: int, *arguments: str, **environment: str) -> str:
-    """Return what the command shows on a terminal of so many columns, as a process of its own."""
+def show_on_terminal(columns: int, *arguments: str, status: int = 0, **environment: str) -> str:
+    """Return what the command shows on a terminal of so many columns, as a process of its own with this exit status."""
     import pty
 
     main, side = pty.openpty()
     inherited = {name: text for name, text in os.environ.items() if name != "NO_COLOR"}
     environment = {**inherited, "TERM": "xterm", "COLUMNS": str(columns), **environment}
-    subprocess.run([COMMAND, *arguments], stdout=side, stderr=subprocess.DEVNULL, env=environment, check=True)
+    command = [COMMAND, *arguments]
+    done = subprocess.run(command, stdout=side, stderr=subprocess.DEVNULL, env=environment, check=False)
     os.close(side)
+    assert done.returncode == status
     return read_terminal(main)
 
 

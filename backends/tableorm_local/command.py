@@ -5,7 +5,7 @@
 import argparse
 import contextlib
 
-from tableorm.cli.arguments import OwnCommand, flag, option, pick
+from tableorm.cli.arguments import OwnCommand, flag, number, option, parse_port, pick
 from tableorm.cli.output import report
 from tableorm.errors import NotSupported
 
@@ -38,18 +38,6 @@ def _serve(args: argparse.Namespace) -> int:
     return status
 
 
-def _parse_port(text: str) -> int:
-    if not (text.isdecimal() and int(text) < 65536):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port, 0 to 65535")
-    return int(text)
-
-
-def _parse_count(text: str) -> int:
-    if not (text.isdecimal() and 1 <= int(text) <= 64):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes, 1 to 64")
-    return int(text)
-
-
 def _allow_many_files() -> None:
     """Allow as many open files as possible: each connection is one, and the default is often too few."""
     with contextlib.suppress(ImportError, ValueError, OSError):
@@ -70,12 +58,18 @@ SERVE = OwnCommand(
         help="the file; with several accounts a folder; or :memory:",
     ),
     option("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)"),
-    option("--port", type=_parse_port, default=10002, help="0 for any free port (default: 10002)"),
+    option("--port", type=parse_port, default=10002, help="0 for any free port (default: 10002)"),
     option("--account", metavar="NAME", action="append", default=[], help="an account; may be given several times"),
     option("--key-file", metavar="FILE", action="append", default=[], help="its one or two keys, a line each"),
     option("--cert", metavar="FILE", help="certificate chain in PEM, to speak TLS"),
     option("--cert-key", metavar="FILE", help="its private key, if that is not in the same file"),
-    option("--workers", metavar="N", type=_parse_count, default=1, help="processes (default: 1)"),
+    option(
+        "--workers",
+        metavar="N",
+        type=number("a number of processes, 1 to 64", 1, 64),
+        default=1,
+        help="processes (default: 1)",
+    ),
     option("--access-log", metavar="FILE", help="a line of JSON for each request; - for stderr"),
     flag(
         "--no-file-tokens",

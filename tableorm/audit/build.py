@@ -110,7 +110,7 @@ def _find_declarations(index: object) -> list[AuditedMaintainer]:
     Raises:
         ModelError: It is not a declaration of a class, or not one that can be built.
     """
-    given = shown(index)
+    given = index.__name__ if isinstance(index, type) else shown(index)
     model: object = cast("Any", index).model if isinstance(index, DerivationOf) else index
     schema: object = getattr(model, "__schema__", None) if isinstance(model, type) else None
     derived = [each.derived for each in concrete(schema)] if isinstance(schema, Schema) else []

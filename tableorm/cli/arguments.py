@@ -9,7 +9,7 @@ import re
 import sys
 from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from importlib.machinery import PathFinder
 from itertools import chain
 from logging import ERROR, getLogger
@@ -21,9 +21,8 @@ from urllib.parse import urlsplit
 
 from ..database.connect import connect, find_backend
 from ..database.database import Database
-from ..derived.index.index import IndexOf
 from ..errors import AccessDenied, ModelError, NotSupported, TableNotFound, TableOrmError, near
-from ..models.derivation import DerivationOf
+from ..models.derivation import DerivationOf, IndexOf
 from ..models.entity import Entity, schema_of
 from ..shapes.encrypted import Encryption
 from ..stores import RetryPolicy
@@ -84,10 +83,31 @@ def count(name: str, what: str, default: int | None = None) -> Argument:
     return option(name, metavar="N", type=_parse_count, default=default, help=what)
 
 
-def _parse_count(text: str) -> int:
-    if not (text.isdecimal() and int(text)):
-        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
-    return int(text)
+def number(
+    noun: str, least: int, most: float = sys.float_info.max, kind: type[int | float] = int
+) -> Callable[[str], Any]:
+    """
+    Return what parses a number of the command line.
+
+    Args:
+        noun: What it is, for the message that rejects another text.
+        least: The smallest such number.
+        most: The largest one; infinity and NaN are none.
+        kind: Its type.
+    """
+
+    def parse(text: str) -> Any:
+        with suppress(ValueError):
+            if least <= kind(text) <= most:
+                return kind(text)
+        raise ArgumentTypeError(f"{text!r} is not {noun}")
+
+    return parse
+
+
+_parse_count = number("a whole number from 1 up", 1)
+parse_port = number("a port, 0 to 65535", 0, 65535)
+"""Returns a port to listen at; 0 for any that is free."""
 
 
 def resume(how: str) -> Argument:
@@ -135,12 +155,12 @@ def _import(module: str) -> ModuleType:
         sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # No ModelError, which argparse takes for wrong usage, as it is a TypeError.
         raise TableOrmError(f"{module!r} cannot be imported: {_describe(error)}") from error
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
     """Return what is wrong with a module, and in which of its lines."""
     ours = str(_OURS), "<", importlib.__path__[0]
     theirs = [each for each in extract_tb(error.__traceback__) if not each.filename.startswith(ours)]
@@ -163,14 +183,15 @@ def parse_target(text: str) -> Any:
     return parse_table(text)
 
 
-def load_targets(text: str, *kinds: type, plain_tables: bool = False) -> list[Any]:
+def load_targets(text: str, *kinds: type, left_out: set[type] | None = None) -> list[Any]:
     """
     Return what `module:Model` names, or all that a module alone has but for abstract models.
 
     Args:
         text: The argument.
         kinds: Classes whose subclasses and instances are meant.
-        plain_tables: Whether a module alone means its models without a table for each period; the others are told of.
+        left_out: If given, a module alone means its models without a table for each period. The others are added to
+            this set, and reported if they are not in it yet.
 
     Raises:
         ArgumentTypeError: The argument is none of these.
@@ -182,7 +203,7 @@ def load_targets(text: str, *kinds: type, plain_tables: bool = False) -> list[An
     module, _, name = text.partition(":")
     try:
         if not name:
-            return [each for each in find_targets(module, *kinds) if _is_meant(each, plain_tables=plain_tables)]
+            return [each for each in find_targets(module, *kinds) if _is_meant(each, left_out)]
         target: Any = _import(module)
         for part in name.split("."):
             target = _find_member(target, part, kinds)
@@ -193,15 +214,17 @@ def load_targets(text: str, *kinds: type, plain_tables: bool = False) -> list[An
     return [target]
 
 
-def _is_meant(target: Any, *, plain_tables: bool) -> bool:
-    """Return whether the name of its module means a target; report a model that has a table for each period."""
+def _is_meant(target: Any, left_out: set[type] | None) -> bool:
+    """Return whether the name of its module means a target; see `load_targets`."""
     if not (isinstance(target, type) and issubclass(target, Entity)):
         return True
     schema = schema_of(target)
-    left_out = plain_tables and schema.periods is not None and not schema.abstract
-    if left_out:
+    if schema.abstract or left_out is None or schema.periods is None:
+        return not schema.abstract
+    if target not in left_out:
+        left_out.add(target)
         report(f"{target.__name__} is left out: it has a table for each period", "dim")
-    return not (schema.abstract or left_out)
+    return False
 
 
 def _find_member(holder: Any, name: str, kinds: tuple[type, ...]) -> Any:
@@ -295,23 +318,24 @@ def models(*others: type, plain_tables: bool = False, optional: bool = False) ->
 
     Args:
         others: Classes of which the command takes subclasses and instances too.
-        plain_tables: See `load_targets`.
+        plain_tables: Whether models with a table for each period are left out; see `load_targets`.
         optional: Whether there may be none.
     """
 
-    def load(text: str) -> list[Any]:
-        return load_targets(text, Entity, *others, plain_tables=plain_tables)
+    def declare(parser: ArgumentParser) -> None:
+        left_out = set[type]() if plain_tables else None
+        parser.add_argument(
+            "models",
+            metavar="MODULE[:MODEL]",
+            nargs="*" if optional else "+",
+            default=[],
+            type=lambda text: load_targets(text, Entity, *others, left_out=left_out),
+            action=_StoreModels,
+            help="such as hr.models:Employee; a module by itself means all of its models, including those it imports"
+            + (", except those with a table for each period" if plain_tables else ""),
+        )
 
-    return option(
-        "models",
-        metavar="MODULE[:MODEL]",
-        nargs="*" if optional else "+",
-        default=[],
-        type=load,
-        action=_StoreModels,
-        help="such as hr.models:Employee; a module by itself means all of its models, including those it imports"
-        + (", except those with a table for each period" if plain_tables else ""),
-    )
+    return declare
 
 
 def shared_run(parallel: int = 8) -> tuple[Argument, ...]:

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from ..errors import NotSupported
-from .arguments import DATABASE, OwnCommand, count, flag, models, open_existing
+from .arguments import DATABASE, OwnCommand, flag, models, open_existing, option, parse_port
 from .command_line import main
 from .conditions import parse_where
 from .output import report
@@ -58,7 +58,7 @@ BROWSE = OwnCommand(
     models(optional=True),
     flag("--web", "print the address of a page for a browser of this machine"),
     flag("--write", "allow deleting rows and changing their values"),
-    count("--port", "the port of the page", 0),
+    option("--port", metavar="N", type=parse_port, default=0, help="the port of the page; default: any free one"),
 )
 
 if __name__ == "__main__":

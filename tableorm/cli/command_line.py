@@ -103,8 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         problem = str(error)
         if isinstance(error, TableOrmError):
             problem = in_options(problem)
-        elif error.filename is not None:
-            problem = f"{error.filename}: {in_options(error.strerror or '')}"
+        elif error.strerror:
+            file = "" if error.filename is None else f"{error.filename}: "
+            problem = f"{file}{in_options(error.strerror)}"
         report(problem)
         return 1
     finally:

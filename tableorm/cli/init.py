@@ -4,6 +4,7 @@ The command `tableorm init`, which makes a small project that passes its own tes
 
 import argparse
 import re
+from contextlib import suppress
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
@@ -153,9 +154,15 @@ def _make_project(args: argparse.Namespace) -> int:
     texts = {folder / name.replace("PACKAGE", package): text for name, text in _FILES.items()}
     if taken := [path for path in texts if path.exists()]:
         raise ModelError(f"{taken[0]} already exists; choose another folder")
-    for path, text in texts.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.replace("PACKAGE", package), encoding="utf-8")
+    try:
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text.replace("PACKAGE", package), encoding="utf-8")
+    except BaseException:
+        for path in texts:  # or the same command would be rejected, since a part is there
+            with suppress(OSError):
+                path.unlink()
+        raise
     values = {"folder": str(folder), "files": [str(path) for path in texts]}
     test = "python -m pip install pytest pytest-asyncio && python -m pytest"
     emit(args, values, f"{folder} has a project, {package}; test it: cd {quote(str(folder))} && {test}")

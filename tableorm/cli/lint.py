@@ -24,7 +24,7 @@ def _lint(args: argparse.Namespace) -> int:
     found = lint(*args.models, ignore=args.ignore)
     for each in found:
         values = {"subject": each.subject, "detail": each.detail, **attrs.asdict(each.rule)}
-        emit(args, values, str(each))
+        emit(args, values, str(each), wrap=True)
     if not found and not args.json:
         print("nothing was found")
     return int(bool(found))

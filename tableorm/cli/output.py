@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
@@ -22,13 +23,14 @@ _shown = ExitStack()  # the lines of progress on the terminal
 
 def prepare_streams() -> None:
     """Let stdout take all characters, in UTF-8 if it is no terminal; a stream that the caller has closed is ignored."""
-    for name in ("stdout", "stderr"):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - for the process
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - for the process
     if reconfigure := getattr(sys.stdout, "reconfigure", None):  # a stream in memory has none
         reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
 
 
+@lru_cache(maxsize=2)  # stdout and stderr
 def find_terminal(file: TextIO) -> "Console | None":
     """Return the terminal that a file is; None for a pipe or a file, which gets plain text without rich."""
     if not file.isatty():
@@ -36,7 +38,10 @@ def find_terminal(file: TextIO) -> "Console | None":
     from rich.console import Console  # noqa: PLC0415
 
     # Without colours, bold is left out too.
-    return Console(file=file, color_system=None if os.environ.get("NO_COLOR") else "auto")
+    console = Console(file=file, color_system=None if os.environ.get("NO_COLOR") else "auto")
+    if not console.width:  # as COLUMNS=0 says, with which nothing would be shown
+        console.width = 80
+    return console
 
 
 def show(line: str, styles: Mapping[str, str] = {}, file: TextIO | None = None, *, wrap: bool = False) -> None:
@@ -81,6 +86,7 @@ def show_progress(line: str, *more: str) -> None:
     if not terminal or terminal.is_dumb_terminal:
         show(line, file=sys.stderr)
         return
+    from rich.constrain import Constrain  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -90,11 +96,11 @@ def show_progress(line: str, *more: str) -> None:
     text = Text("\n".join(map(escape_unprintable, lines)), no_wrap=True)
     text.highlight_regex("#+", "green")
     # A terminal shows ^C after it, which must not begin a line that would not be removed.
-    terminal.width -= 3
+    shown = Constrain(text, terminal.width - 3)
     # What is redirected would be shown on the terminal even if it is for a file.
     # It is removed also if an interrupt comes while it starts.
     _shown.push(
-        Live(text, console=terminal, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
+        Live(shown, console=terminal, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
     ).start(refresh=True)
 
 

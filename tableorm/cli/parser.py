@@ -50,9 +50,15 @@ class CommandParser(ArgumentParser):
         return self._commands
 
     def words(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield what can follow each command: the names of its commands, or its options."""
+        """Yield what can follow each command, its commands or choices and its options, and the choices of an option."""
+        found = list[str]()
+        for action in self._actions:
+            if action.choices and not action.option_strings:
+                found += action.choices
+            elif action.choices:
+                yield f"{self.prog} {action.option_strings[-1]}", [*action.choices]
+        yield self.prog, found + [each for each in self._option_string_actions if each.startswith("--")]
         commands: dict[str, CommandParser] = self._commands.choices if self._commands else {}
-        yield self.prog, [*commands] or [each for each in self._option_string_actions if each.startswith("--")]
         for parser in commands.values():
             yield from parser.words()
 
@@ -62,6 +68,9 @@ class CommandParser(ArgumentParser):
         if not given and self._commands:
             self.print_help()
             self.exit()
+        # Argparse itself would only miss the command.
+        if self._commands and given[0].startswith("-") and given[0] not in self._option_string_actions:
+            self.error(f"unknown argument {self._suggest(given[0])}")
         if self.get_default("needs_url") and not {"-h", "--help"} & set(given):
             first, url = self._find_first(given), os.environ.get(URL, "")
             if first is None or not _is_url(first):

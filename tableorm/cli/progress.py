@@ -102,7 +102,7 @@ class ProgressReporter:
     def read_cursor(self) -> str | None:
         """Return where an earlier run got to; None if there was none, or it came to its end."""
         state = self._state
-        return state.read_text(encoding="ascii").strip() if state is not None and state.exists() else None
+        return state.read_text("ascii", errors="replace").strip() if state is not None and state.exists() else None
 
     def note(self, report: object) -> None:
         """Take note of a report, and tell of it if a second has passed."""

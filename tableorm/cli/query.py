@@ -8,9 +8,9 @@ from typing import Any
 
 from .. import to_dict
 from ..database.database import Database
-from ..derived.index.index import IndexOf
 from ..errors import ModelError, ScanRefused, near
 from ..explorer.views import explain
+from ..models.derivation import IndexOf
 from ..models.entity import Entity, schema_of
 from ..models.json_values import to_json as plain
 from ..models.property_bag import PropertyBag

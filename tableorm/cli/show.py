@@ -4,6 +4,7 @@ The command `tableorm show`, which prints rows.
 
 import sys
 from argparse import Namespace
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -16,8 +17,9 @@ from ..models.property_bag import PropertyBag
 from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, RowQuery
 from .arguments import DATABASE, TABLE, OwnCommand, count, models, open_existing, option
-from .output import report, to_json
+from .output import report
 from .query import values_of
+from .tabular import Values, print_rows
 
 
 async def _show(args: Namespace) -> int:
@@ -32,25 +34,26 @@ async def _show(args: Namespace) -> int:
         tableorm show local:./hr.tables Directory --partition Sales
         tableorm show local:./hr.tables Directory hr.models
     """
+    args.json = True
     async with open_existing(args) as db:
-        await (_show_entities if args.models else _show_rows)(db, args)
+        await print_rows(args, (_read_entities if args.models else _read_rows)(db, args), ())
     return 0
 
 
-async def _show_rows(db: Database, args: Namespace) -> None:
+async def _read_rows(db: Database, args: Namespace) -> AsyncGenerator[Values]:
     query = RowQuery(partition=Bounds() if args.partition is None else Bounds.only(args.partition))
     left: int = sys.maxsize if args.limit is None else args.limit
     async with aclosing(
         connection_of(db).read_rows(f"show {args.table}", args.table, query, min(left, MAX_PAGE))
     ) as rows:
         async for row in rows:
-            print(to_json(row))
+            yield row
             left -= 1
             if not left:
                 return
 
 
-async def _show_entities(db: Database, args: Namespace) -> None:
+async def _read_entities(db: Database, args: Namespace) -> AsyncGenerator[Values]:
     models = [model for model in args.models if schema_of(model).may_be_in(args.table)]
     if not models:
         raise ModelError(f"none of these models is in the table {args.table!r}; leave them out, or name others")
@@ -62,7 +65,7 @@ async def _show_entities(db: Database, args: Namespace) -> None:
         query = query.limit(args.limit)
     async for found in query:
         named = {"model": type(found).__name__} if isinstance(found, Entity) else {}
-        print(to_json(named | values_of(found)))
+        yield named | values_of(found)
 
 
 def _report_misfit(error: Exception) -> None:

@@ -3,12 +3,11 @@ The command `tableorm stats`, which prints how many rows tables have, how large 
 """
 
 import argparse
-import math
 
 import attrs
 
 from ..advice import measure_table
-from .arguments import ANY_TABLES, DATABASE, Argument, OwnCommand, count, open_existing, option
+from .arguments import ANY_TABLES, DATABASE, Argument, OwnCommand, count, number, open_existing, option
 from .output import emit
 from .progress import show_reading
 from .tabular import TITLES, add_bars
@@ -42,18 +41,8 @@ async def _print_statistics(args: argparse.Namespace) -> int:
 
 
 def _price(name: str, what: str) -> Argument:
-    return option(f"--{name}-price", metavar="PRICE", type=_parse_price, help=f"price of {what}; prints costs")
-
-
-def _parse_price(text: str) -> float:
-    """Return the price that a command-line argument gives."""
-    try:
-        price = float(text)
-    except ValueError:
-        price = math.nan
-    if not 0 <= price < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a price, such as 0.045")
-    return price
+    parse = number("a price, such as 0.045", 0, kind=float)
+    return option(f"--{name}-price", metavar="PRICE", type=parse, help=f"price of {what}; prints costs")
 
 
 STATS = OwnCommand(

@@ -51,8 +51,9 @@ async def print_rows(args: argparse.Namespace, rows: AsyncIterator[Values], colu
             batch = []
     if batch:
         _print_batch(args, batch, shown)
-    elif args.csv and columns and not count:
+    elif columns and not count and args.csv:
         print(",".join(columns))
+    sys.stdout.flush()  # a full disk must not be told after a success
     report(counted(count, "row"), "dim")
 
 

@@ -15,6 +15,7 @@ _PHRASES = {
     r"^(?:run_)?(\w+?)(?:_rows|_table|_move)?\((.*?)\)(?= is rejected|: )": r"\1 \2",
     r"\(\)(?= works| needs)": "",
     r"^drop_periods": "drop-periods",
+    r"^build_index": "migrate build-index",
     r"^connect (: )?": "",
     r"^(\w+ )?(\w+)=": r"\1--\2 ",
     r": blobs=": ": --delete-blobs ",

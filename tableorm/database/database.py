@@ -14,12 +14,12 @@ from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
+from ..queries.description import Relation
 from ..queries.home import QueriedHome
 from ..queries.misfits import MisfitPolicy
 from ..relations.cache import CachedEntities, caches_by_model
 from ..relations.cascade import delete_with_children, explain_cascade
 from ..relations.load import LoadExplanation, explain_load, load_relations
-from ..relations.relation import Relation
 from ..writes.archive import archive
 from ..writes.archive_copy import Archive
 from ..writes.bulk.bulk import Bulk

@@ -10,12 +10,12 @@ from ..connection.index_states import find_unreadable, not_readable
 from ..connection.nearby import NearbyRows
 from ..connection.rows import read_row
 from ..connection.tasks import work_together
-from ..derived.index.index import IndexOf
 from ..derived.index.schema import EntrySchema
 from ..derived.index_list.index_list import ListOf
 from ..derived.index_list.lookup import look_up
 from ..errors import DecodeError, EntityNotFound, ModelError, TableOrmError, WrongKind, shown, without_own_frames
 from ..expressions import Field
+from ..models.derivation import IndexOf
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind

@@ -127,6 +127,13 @@ class Explorer(App[None]):
             return False
         return None if self._body.disabled else True
 
+    def action_help_quit(self) -> None:
+        """Quit by Ctrl-C, as it ends every command; in a browser, where it copies, keep textual's hint."""
+        if self.is_web:
+            super().action_help_quit()
+        else:
+            self.exit()
+
     # Choosing
 
     @on(Tree.NodeSelected)

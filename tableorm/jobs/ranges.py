@@ -68,7 +68,7 @@ class JobRange:
 @attrs.frozen(eq=False, kw_only=True)
 class RangeReport:
     """
-    What work on ranges has done so far, or in all when it has ended: the base of reports.
+    What an audit, a sweep or a transfer has done so far, or in total when it has ended: the base of their reports.
 
     Args:
         entities: Entities that were read.

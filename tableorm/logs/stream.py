@@ -97,6 +97,9 @@ class LogStream:
         self._timer: asyncio.Task[None] | None = None
         self._open = False
 
+    def __repr__(self) -> str:
+        return f"<log {self.name}: {self._stored} of {self._given} records stored>"
+
     async def __aenter__(self) -> Self:
         """
         Open the stream.

@@ -6,7 +6,7 @@ A pattern has a subclass of `Derivation` for users to declare. It checks its arg
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import attrs
 
@@ -44,8 +44,8 @@ class DerivationOf(Generic[E]):
         return self.__name__
 
 
-class RowsOf(DerivationOf[E]):
-    """A derivation of which the rows can be read and queried in place of the entities, as the class gives it."""
+class IndexOf(DerivationOf[E]):
+    """An index of a model, such as `Employee.by_email`, to be passed to `db.get` and `db.select`."""
 
 
 def bound_to(derivation: DerivationOf[Any], pattern: type[D]) -> list[D]:
@@ -54,9 +54,9 @@ def bound_to(derivation: DerivationOf[Any], pattern: type[D]) -> list[D]:
     return [schema.derived_as(pattern)[derivation.name] for schema in schemas]
 
 
-def row_schemas(derivation: RowsOf[Any]) -> Sequence[Schema]:
+def row_schemas(derivation: IndexOf[Any]) -> Sequence[Schema]:
     """
-    Return the schemas of the rows of a derivation, of each concrete class.
+    Return the schemas of the rows of an index, of each concrete class.
 
     Raises:
         NotSupported: They are being built.
@@ -175,11 +175,11 @@ class RelationRules:
         """
 
 
-class HomeDeclaration:
-    """What a class statement declares of where entities may be beside their keys: the base of `MovedFrom`."""
+@runtime_checkable
+class HomeDeclaration(Protocol):
+    """What a class statement declares of where entities may be beside their keys, such as `MovedFrom`."""
 
-    def _bind_home(self, schema: Schema) -> HomeRules:
-        raise NotImplementedError
+    def _bind_home(self, schema: Schema) -> HomeRules: ...
 
 
 def bind_home(declaration: object, schema: Schema) -> HomeRules:
@@ -199,7 +199,8 @@ def bind_home(declaration: object, schema: Schema) -> HomeRules:
 
 class Derivation:
     """
-    What is declared in the body of a class and kept right by the writes of its entities: the base of all patterns.
+    What is declared in the body of a class and maintained by the writes of its entities: the base of `Index`,
+    `IndexList`, `Count`, `Sum`, `Embedded` and `Feed`.
 
     Args:
         where: Takes the entity; only entities for which it is true count. None for all.

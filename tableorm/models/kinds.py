@@ -11,7 +11,7 @@ from ..keys.overlap import may_meet
 from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..stores import Row, row_keys
-from .derivation import RowsOf, row_schemas
+from .derivation import IndexOf, row_schemas
 from .entity import Entity, schema_of
 from .marker_rows import is_marker
 from .property_bag import PropertyBag, bag_of_row
@@ -74,7 +74,7 @@ class KindSet:
             self.filter = terms[0] if len(terms) == 1 else Or(tuple(terms))
 
     @classmethod
-    def of(cls, models: Sequence[type[Any] | RowsOf[Any]], table: str | None = None) -> "KindSet":
+    def of(cls, models: Sequence[type[Any] | IndexOf[Any]], table: str | None = None) -> "KindSet":
         """
         Return the kinds of some models.
 
@@ -91,7 +91,7 @@ class KindSet:
             if model is PropertyBag:
                 bags = True
                 continue
-            found: Sequence[Schema] = row_schemas(model) if isinstance(model, RowsOf) else concrete(schema_of(model))
+            found: Sequence[Schema] = row_schemas(model) if isinstance(model, IndexOf) else concrete(schema_of(model))
             if not found:
                 raise ModelError(
                     f"{model.__name__} is abstract and has no concrete classes yet; import or declare them"

@@ -4,7 +4,7 @@ Bodies of requests that have some fields of a model: what a PATCH changes, and w
 
 import typing
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar
 
 import attrs
 
@@ -18,60 +18,60 @@ E_co = TypeVar("E_co", bound=Storable, covariant=True)
 E_contra = TypeVar("E_contra", bound=Storable, contravariant=True)
 
 
+B = TypeVar("B")
+
+
+def _fill(body: Any, model: type[Any], data: Mapping[str, Any]) -> None:
+    body.__attrs_init__(model, read_fields(_schema_of(type(body), model), data, body._form))
+
+
+def _schema_of(body: Any, model: object) -> Schema:
+    schema = getattr(model, "__schema__", None)
+    if not isinstance(model, type) or not isinstance(schema, Schema):
+        raise ModelError(
+            f"{body.__name__} of {model!r} is rejected: it is not a model; name one, as in {body.__name__}[Order]"
+        )
+    if schema.abstract and body._form is Form.WITHOUT_KEY:
+        raise ModelError(f"{body.__name__}[{schema.name}] is rejected: {schema.name} is abstract; name a class of it")
+    return schema
+
+
+def _core_schema(body: Any, source: Any, _: Any) -> Any:
+    model = next(iter(typing.get_args(source)), None)
+    if isinstance(model, TypeVar):  # of a generic class that is not used for one model
+        return schema_of_instances(body, lambda filled: filled.given)
+    schema = _schema_of(body, model)
+
+    def read(data: Any) -> Any:
+        ready = isinstance(data, body) and issubclass(schema.model, data.model)
+        return data if ready else body(schema.model, data)
+
+    def fields_of(filled: Any) -> Mapping[str, Any]:
+        if not isinstance(filled, body):
+            raise TypeError(f"{filled!r} is not a {body.__name__}")
+        given: Mapping[str, Any] = filled.given
+        return given
+
+    return core_schema_of(schema, f"{body.__name__}{schema.name}", read, fields_of)
+
+
+def _json_schema(body: Any, core: Any, handler: Any) -> Any:
+    if "tableorm" not in core.get("metadata", {}):
+        return describe_anything(body)
+    return describe_model(core, handler, body._form)
+
+
+def _request_body(cls: type[B]) -> type[B]:
+    """Let Pydantic and FastAPI read and describe the bodies that a class stands for, in the form that it names."""
+    body: Any = cls
+    body.__get_pydantic_core_schema__ = classmethod(_core_schema)
+    body.__get_pydantic_json_schema__ = classmethod(_json_schema)
+    return cls
+
+
+@_request_body
 @attrs.frozen(init=False)
-class RequestBody:
-    """Some fields of a model, as a client sends them: the base of `Partial` and `WithoutKey`."""
-
-    model: type[Any]
-    given: Mapping[str, Any]
-
-    _form: ClassVar[Form]
-
-    def __init__(self, model: type[Any], data: Mapping[str, Any]) -> None:
-        given = read_fields(self._schema_of(model), data, self._form)
-        make: Any = self  # the checkers do not know what attrs calls the method
-        make.__attrs_init__(model, given)
-
-    @classmethod
-    def _schema_of(cls, model: object) -> Schema:
-        schema = getattr(model, "__schema__", None)
-        if not isinstance(model, type) or not isinstance(schema, Schema):
-            raise ModelError(
-                f"{cls.__name__} of {model!r} is rejected: it is not a model; name one, as in {cls.__name__}[Order]"
-            )
-        if schema.abstract and cls._form is Form.WITHOUT_KEY:
-            raise ModelError(
-                f"{cls.__name__}[{schema.name}] is rejected: {schema.name} is abstract; name a class of it"
-            )
-        return schema
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        model = next(iter(typing.get_args(source)), None)
-        if isinstance(model, TypeVar):  # of a generic class that is not used for one model
-            return schema_of_instances(cls, lambda body: body.given)
-        schema = cls._schema_of(model)
-
-        def read(data: Any) -> Any:
-            ready = isinstance(cast("object", data), cls) and issubclass(schema.model, data.model)
-            return data if ready else cls(schema.model, data)
-
-        def fields_of(body: Any) -> Mapping[str, Any]:
-            if not isinstance(cast("object", body), cls):
-                raise TypeError(f"{body!r} is not a {cls.__name__}")
-            given: Mapping[str, Any] = body.given
-            return given
-
-        return core_schema_of(schema, f"{cls.__name__}{schema.name}", read, fields_of)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
-        if "tableorm" not in core.get("metadata", {}):
-            return describe_anything(cls)
-        return describe_model(core, handler, cls._form)
-
-
-class Partial(RequestBody, Generic[E_contra]):
+class Partial(Generic[E_contra]):
     """
     Some fields of an entity, to be set by `entity.update(...)`: the body of a PATCH request.
 
@@ -94,14 +94,18 @@ class Partial(RequestBody, Generic[E_contra]):
         InvalidInput: A field does not exist or can't be changed, or a value does not fit; the error lists all of these.
     """
 
-    __slots__ = ()
-    _form = Form.PARTIAL
+    model: type[Any]
+    given: Mapping[str, Any]
+
+    _form: ClassVar = Form.PARTIAL
 
     def __init__(self, model: type[E_contra], data: Mapping[str, Any]) -> None:
-        super().__init__(model, data)
+        _fill(self, model, data)
 
 
-class WithoutKey(RequestBody, Generic[E_co]):
+@_request_body
+@attrs.frozen(init=False)
+class WithoutKey(Generic[E_co]):
     """
     The fields of a new entity except those of its key: the body of a PUT or POST request whose path contains the key.
 
@@ -128,11 +132,13 @@ class WithoutKey(RequestBody, Generic[E_co]):
             of these.
     """
 
-    __slots__ = ()
-    _form = Form.WITHOUT_KEY
+    model: type[Any]
+    given: Mapping[str, Any]
+
+    _form: ClassVar = Form.WITHOUT_KEY
 
     def __init__(self, model: type[E_co], data: Mapping[str, Any]) -> None:
-        super().__init__(model, data)
+        _fill(self, model, data)
 
     def entity(self, **key: Any) -> E_co:
         """
@@ -148,5 +154,5 @@ class WithoutKey(RequestBody, Generic[E_co]):
             InvalidInput: A value fails its validator.
             ModelError: A field without a default is missing, or there is no such field.
         """
-        made: E_co = new_entity(self._schema_of(self.model), {**self.given, **key})
+        made: E_co = new_entity(_schema_of(WithoutKey, self.model), {**self.given, **key})
         return made

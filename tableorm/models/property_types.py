@@ -23,7 +23,7 @@ import attrs
 import msgspec
 
 from ..errors import ENCRYPTED, EncodeError, ModelError, NotLoaded, shown
-from ..expressions import ComposedField
+from ..expressions import Field
 from ..protocol.edm import (
     ANNOTATION,
     INT32_MAX,
@@ -233,7 +233,7 @@ class Shape(Generic[T]):
         """Return the value that JSON stands for, or what was given if that is none of this kind."""
         return value
 
-    def expression(self, model: type[Any], name: str) -> "ComposedField[T]":
+    def expression(self, model: type[Any], name: str) -> "Field[T]":
         """Return what stands for the field on its class."""
         raise NotImplementedError
 

@@ -1,5 +1,6 @@
 """
-What a query asks for, and how it is to run: what its methods change before it is read.
+What a query asks for, and how it is to run: what its methods change before it is read. Relations,
+which a query can load, are bound and read above queries.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from ..connection.connection import Connected, Connection, connection_of
 from ..errors import ModelError, shown
 from ..expressions import Expression, Field
 from ..keys.ranges import KeyInterval
-from ..models.derivation import RowsOf
+from ..models.derivation import IndexOf
+from ..models.entity import Entity
 from ..models.index_declaration import IndexDeclaration
 from ..models.kinds import KindSet
 from .execution import CONCURRENCY
@@ -24,18 +26,31 @@ from .planning.plan import Access, MergedRequests, QueryPlan, Scans
 from .planning.planner import planner_of
 
 E_co = TypeVar("E_co", covariant=True)
+P_contra = TypeVar("P_contra", bound=Entity, contravariant=True)
+C_co = TypeVar("C_co", bound=Entity, covariant=True)
 
 
-class Loads:
+@attrs.frozen(eq=False, repr=False)
+class Relation(Generic[P_contra, C_co]):
     """
-    What a query can load for the entities that it finds: the base of relations, which are above queries.
+    A relation of a model, such as `Team.employees`. Pass it to `Database.load`, or to `load` of a query.
 
-    Attributes:
-        model: The class of the entities that it belongs to.
+    Args:
+        declared: The declaration.
+        model: The class on which it was accessed.
     """
 
-    __slots__ = ()
+    declared: Any  # a `RelationDeclaration`, which as a descriptor would be read as the type of what it gives
     model: type[Any]
+
+    def __str__(self) -> str:
+        return f"{self.model.__name__}.{self.declared.name}"
+
+    def __repr__(self) -> str:
+        return f"<relation {self}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self.model, self.declared.name)
 
     async def _read_with(self, db: Connection, query: Any, where: Sequence[Expression]) -> list[Any] | None:
         """
@@ -63,7 +78,7 @@ class QueryDescription(Generic[E_co]):
 
     _db: Connection | None
     _kinds: KindSet
-    _models: tuple[type[Any] | RowsOf[Any], ...]
+    _models: tuple[type[Any] | IndexOf[Any], ...]
     _where: tuple[Expression, ...] = ()
     _limit: int | None = None
     _scan: Scans = False
@@ -75,7 +90,7 @@ class QueryDescription(Generic[E_co]):
     _concurrency: int = CONCURRENCY
     _misfits: MisfitPolicy = "raise"
     _hidden: tuple[IndexDeclaration, ...] = ()  # indexes that may be incomplete
-    _loads: tuple[tuple["Loads", ...], ...] = ()  # what belongs to the entities, by paths of relations
+    _loads: tuple[tuple[Relation[Any, Any], ...], ...] = ()  # what belongs to the entities, by paths of relations
     _part: str | None = None  # what cursors begin with if it's part of another query; then its table may be absent
     _plans: dict[tuple[str, ...] | None, QueryPlan] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
 
@@ -159,7 +174,7 @@ class QueryDescription(Generic[E_co]):
         check_policy(f"{self}.misfits({policy!r})", policy)
         return self._with(_misfits=policy)
 
-    def load(self, relation: Loads, /, *more: Loads) -> Self:
+    def load(self, relation: Relation[Any, Any], /, *more: Relation[Any, Any]) -> Self:
         """
         Also load what belongs to the results, one page at a time.
 
@@ -173,7 +188,7 @@ class QueryDescription(Generic[E_co]):
             ModelError: It is not a relation, or is a relation of another model.
         """
         for each in (relation, *more):
-            if not isinstance(cast("object", each), Loads):
+            if not isinstance(cast("object", each), Relation):
                 problem = f"{self}.load({shown(each)}) is rejected"
                 raise ModelError(f"{problem}: give a relation of the class, such as Team.employees")
         models = [each for each in self._models if isinstance(each, type)]

@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar, cast, overload
 import msgspec
 
 from ..errors import ModelError, NotSupported, TemplateError, shown
-from ..models.derivation import HomeDeclaration
 from ..models.entity import copy_unknown
 from ..models.json_values import new_entity
 from ..models.key import Key, Storable
@@ -28,7 +27,7 @@ MAX_OLD_KEYS = 16
 """How many older keys an entity may have had, as far as its newer key tells."""
 
 
-class MovedFrom(HomeDeclaration, Generic[O, N]):
+class MovedFrom(Generic[O, N]):
     """
     Declare that a model takes over the entities of an older model under new keys.
 

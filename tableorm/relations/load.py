@@ -19,12 +19,13 @@ from ..models.key import Key
 from ..models.loaded import Loaded, set_loaded
 from ..models.schema import concrete
 from ..protocol.limits import MAX_PAGE
+from ..queries.description import Relation
 from ..queries.execution import CONCURRENCY
 from ..queries.explain import ExplainedRequest, explain_point, explain_range, table_of_requests
 from ..queries.misfits import MisfitPolicy, check_policy, settle_error
 from ..queries.together import explain_queries, read_queries
 from ..stores import RowAddress
-from .relation import BoundRelation, Relation, bind
+from .relation import BoundRelation, bind
 
 Source = tuple[Any, ...]
 

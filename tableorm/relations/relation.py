@@ -6,7 +6,7 @@ itself. When it is first used, it is bound: checked against the models that it c
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing, suppress
-from typing import Any, ClassVar, Generic, Never, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, Never, NoReturn, Self, TypeVar
 
 import attrs
 
@@ -15,7 +15,7 @@ from ..derived.index.eventual import EventualIndexSchema
 from ..derived.reference import check_alike, find_target, split_given
 from ..errors import ModelError, NotLoaded, ScanRefused, Unavailable, near, shown
 from ..expressions import Comparison, Expression, Field, condition_of
-from ..models.derivation import RelationRules, RowsOf
+from ..models.derivation import IndexOf, RelationRules
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.loaded import Loaded, loaded_of, set_loaded
@@ -23,7 +23,7 @@ from ..models.property_types import FieldInfo
 from ..models.schema import DerivedSchema, Schema, concrete
 from ..models.visibility import including_expired
 from ..protocol.limits import MAX_PAGE
-from ..queries.description import Loads
+from ..queries.description import Relation
 from ..queries.pages import Page
 from ..queries.query import plan_query, results_of
 from ..queries.select import Select
@@ -32,29 +32,6 @@ from ..shapes.link import LinkShape
 
 P_contra = TypeVar("P_contra", bound=Entity, contravariant=True)
 C_co = TypeVar("C_co", bound=Entity, covariant=True)
-
-
-@attrs.frozen(eq=False, repr=False)
-class Relation(Loads, Generic[P_contra, C_co]):
-    """
-    A relation of a model, such as `Team.employees`. Pass it to `Database.load`, or to `load` of a query.
-
-    Args:
-        declared: The declaration.
-        model: The class on which it was accessed.
-    """
-
-    declared: Any  # a `RelationDeclaration`, which as a descriptor would be read as the type of what it gives
-    model: type[Any]
-
-    def __str__(self) -> str:
-        return f"{self.model.__name__}.{self.declared.name}"
-
-    def __repr__(self) -> str:
-        return f"<relation {self}>"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (self.model, self.declared.name)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -110,7 +87,7 @@ class ManyOf(Relation[P_contra, C_co]):
         return attrs.evolve(self, fields=(self.fields or ()) + fields)
 
     async def _read_with(self, db: Connection, query: Any, where: Sequence[Expression]) -> list[Any] | None:
-        """See `Loads`. If two queries would find all rows of their kinds in one range, each would go through both."""
+        """See `Relation`. Two queries for all rows of their kinds in one range would each go through both kinds."""
         declared = self.declared
         # With "keep" there may be any number of children without a parent.
         if declared.on_delete == "keep" or declared.texts or self is not declared.of(self.model):
@@ -307,7 +284,7 @@ class BoundRelation:
         declared: RelationDeclaration = self.relation.declared
         return [getattr(self.target, theirs) == value for theirs, value in declared.given(source).items()]
 
-    def _find_index(self, db: Connection, source: tuple[Any, ...]) -> RowsOf[Any] | None:
+    def _find_index(self, db: Connection, source: tuple[Any, ...]) -> IndexOf[Any] | None:
         """
         Return an index in other partitions that has all entities, if nothing else bounds these; None if their own keys
         do, or those of an index beside them. Raises what `queries` does.

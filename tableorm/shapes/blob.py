@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import attrs
 
 from ..errors import EncodeError, NotSupported, shown
-from ..expressions import ComposedField, Field
+from ..expressions import Field
 from ..models.fields import Mapped
 from ..models.manifest import UploadEntry
 from ..models.property_types import Shape, ValueType, annotation_name, split_optional
@@ -362,7 +362,7 @@ async def add_to_hash(digest: Any, piece: bytes) -> None:
 # The field
 
 
-class BlobField(ComposedField[Blob]):
+class BlobField(Field[Blob]):
     """
     A blob on its class. Conditions are about its parts: `Employee.photo.length > 1000`.
 

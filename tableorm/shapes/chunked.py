@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from ..expressions import ComposedField, FieldTerm, misfit_error
+from ..expressions import Field, FieldTerm, misfit_error
 from ..models.fields import SHAPES, Mapped
 from ..models.property_types import PropertyType, Shape, TooLong, annotation_name, property_type, split_optional
 from ..protocol.edm import utf16_length
@@ -27,7 +27,7 @@ _PLAIN = MAX_VALUE_BYTES, MAX_VALUE_BYTES
 _SEALED = MAX_VALUE_BYTES - 64, MAX_VALUE_BYTES // 3 * 2 - 64
 
 
-class _ChunkedField(ComposedField[Any]):
+class _ChunkedField(Field[Any]):
     """A long value on its class: conditions only ask whether it is there, by its first chunk."""
 
     __slots__ = ()
@@ -110,7 +110,7 @@ class _ChunkedShape(Shape[Any]):
             raise ValueError(f"is stored in parts of {size:,} in all, and their length is {length:,}")
         return chunks[0] if len(filled) < 2 else chunks[0][:0].join(filled)
 
-    def expression(self, model: type[Any], name: str) -> ComposedField[Any]:
+    def expression(self, model: type[Any], name: str) -> Field[Any]:
         return _ChunkedField(model, name, [f"{name}[0]"])
 
 

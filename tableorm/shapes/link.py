@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import make_dataclass
 from typing import Any, NoReturn, cast
 
-from ..expressions import AllOf, AnyOf, Comparison, ComposedField, Expression, FieldTerm, NoneOf, misfit_error
+from ..expressions import AllOf, AnyOf, Comparison, Expression, Field, FieldTerm, NoneOf, misfit_error
 from ..keys.escapes import escape
 from ..models.key import Key
 from ..models.property_types import Shape, ValueType, split_optional
@@ -30,7 +30,7 @@ def _restored(model: type[Any], name: str, partition_key: str, row_key: str) -> 
     return (shape if isinstance(shape, LinkShape) else shape.link).pair(partition_key, row_key)
 
 
-class _LinkField(ComposedField[Key[Any]]):
+class _LinkField(Field[Key[Any]]):
     """A link on its class: `Order.buyer == key`."""
 
     __slots__ = ()
@@ -137,12 +137,12 @@ class LinkShape(Shape[Key[Any]]):
         schema = self.schema
         return Key(self.target, schema.table_of(partition_key, row_key), partition_key, row_key)
 
-    def expression(self, model: type[Any], name: str) -> ComposedField[Any]:
+    def expression(self, model: type[Any], name: str) -> Field[Any]:
         """Return what is compared with keys; see `Shape`."""
         return _LinkField(model, name, [f"{name}.partition_key", f"{name}.row_key"])
 
 
-class _LinksField(ComposedField[list[Key[Any]]]):
+class _LinksField(Field[list[Key[Any]]]):
     """A list of links on its class: `Student.courses.contains(key)`."""
 
     __slots__ = ()
@@ -201,7 +201,7 @@ class LinksShape(Shape[list[Key[Any]]]):
         """Return the keys that JSON stands for; see `Shape`."""
         return [self.link.from_json(each) for each in cast("Any", value)] if type(value) is list else value
 
-    def expression(self, model: type[Any], name: str) -> ComposedField[Any]:
+    def expression(self, model: type[Any], name: str) -> Field[Any]:
         """Return what is asked for one of the keys; see `Shape`."""
         return _LinksField(model, name, [name])
 

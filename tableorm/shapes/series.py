@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, Unpack, ca
 import msgspec
 
 from ..errors import ENCRYPTED, EncodeError, ModelError, NotLoaded, shown
-from ..expressions import ComposedField, Field
+from ..expressions import Field
 from ..models.fields import FieldDeclaration, Mapped
 from ..models.property_types import PropertyType, Shape, ValueType, annotation_name, property_type, split_optional
 
@@ -74,7 +74,7 @@ def _restored(model: type[Any], name: str, stored: list[Any]) -> Slots[Any]:
     return Slots(model.__schema__.fields[name].shape, [*stored])
 
 
-class SeriesField(ComposedField[Slots[T]]):
+class SeriesField(Field[Slots[T]]):
     """A series of a model, such as `Stats.sent`. Its slots can be compared and selected: `Stats.sent[9] > 100`."""
 
     __slots__ = ()

@@ -17,11 +17,13 @@ def write_draft(file: str | os.PathLike[str], *, overwrite: bool) -> Generator[B
     Give a file to write to, which gets its name at the end, when all of it is on the disk; only its owner may read it.
 
     Raises:
-        FileExistsError: There is a file of that name, and it is not to be overwritten.
+        FileExistsError: There is a file of that name, and it is not to be overwritten; or a folder or a device.
         FileNotFoundError: Its folder does not exist.
         OSError: It cannot be written. The error names `file`, and not the draft, which nobody asked for.
     """
     path = Path(file)
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "it is a folder or a device; give the path of a file", file)
     if path.exists() and not overwrite:
         raise FileExistsError(errno.EEXIST, "there is such a file; overwrite=True or --overwrite replaces it", file)
     if not path.parent.exists():

@@ -156,7 +156,7 @@ def csv_rows(file: BinaryIO, name: str) -> Source:
             row = _read_cells(name, lines.line_num, dict(zip(header, cells, strict=True)))
             yield lines.line_num, row, 2 * sum(map(len, cells))
     except (csv.Error, UnicodeDecodeError) as error:
-        raise bad_row(name, lines.line_num, f"is not CSV in UTF-8: {error}") from None
+        raise bad_row(name, lines.line_num or 1, f"is not CSV in UTF-8: {error}", value=name) from None
     finally:
         text.detach()
 

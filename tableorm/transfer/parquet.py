@@ -99,7 +99,7 @@ def parquet_rows(file: BinaryIO, name: str) -> Source:
                         row |= _read_value(name, number, property_, kind, value, row)
                 yield number, row, size
     except pa.ArrowException as error:
-        raise bad_row(name, number + 1, f"is not Parquet of rows: {error}") from None
+        raise bad_row(name, number + 1, f"is not Parquet of rows: {error}", value=name) from None
 
 
 def _read_field(pa: Any, field: Any) -> tuple[str, Edm | None]:

@@ -14,11 +14,11 @@ import pytest
 
 from tableorm import Database
 from tableorm.cli import main
-from tableorm.cli.output import report, show_progress
+from tableorm.cli.output import find_terminal, report, show_progress
 from tableorm.protocol.redaction import escape_unprintable
 from tests.azure.conftest import stub
 from tests.azure.stub import KEY, Answer, Stub
-from tests.commandline import in_database, run_command
+from tests.commandline import in_database, posix_only, run_command, show_on_terminal
 from tests.rows import insert_row
 
 __all__ = ["stub"]
@@ -101,6 +101,23 @@ def test_streams_without_an_accent(
     assert printed in written
 
 
+def test_each_stream_has_one_console(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long table on a terminal costs no new console for each line."""
+    with io.StringIO() as stream:
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+
+        assert find_terminal(stream) is not None
+        assert find_terminal(stream) is find_terminal(stream)
+
+
+@posix_only
+def test_a_terminal_without_columns(url: str) -> None:
+    """With COLUMNS=0, which stands for a width that nobody knows, everything is shown."""
+    shown = show_on_terminal(0, "query", url, "Things", "--all", "--only", "PartitionKey", NO_COLOR="1")
+
+    assert shown.splitlines() == ["PartitionKey", "p"]
+
+
 def test_progress_without_escapes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A terminal that obeys no escapes gets lines of progress one below the other."""
     monkeypatch.setenv("TERM", "dumb")
@@ -113,12 +130,16 @@ def test_progress_without_escapes(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_closed_streams(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closed stdout and stderr, for which Python has None, take what is printed, and the status says how it went."""
-    monkeypatch.setattr(sys, "stdout", None)
-    monkeypatch.setattr(sys, "stderr", None)
-    statuses = [main(["tables", url]), main(["tables", "local:./none"])]
-    with sys.stdout, sys.stderr:
-        assert statuses == [0, 1]
+    """
+    Closed stdout and stderr, for which Python has None, take what is printed, and the status says how it went; a closed
+    stdin is empty.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    commands = ["tables", url], ["tables", "local:./none"], ["import", url, "Things", "-"]
+    statuses = [main(command) for command in commands]
+    with sys.stdin, sys.stdout, sys.stderr:
+        assert statuses == [0, 1, 0]
 
 
 @pytest.mark.parametrize("text", ["", "plain", "Jürgen, 日本 🎉", r"a\nb"])

@@ -2,6 +2,7 @@
 What is printed for mistakes: always one line, which names what is wrong and what could be meant.
 """
 
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 
 from tableorm.cli.wording import in_options
 from tests.cli.models import Employee
-from tests.commandline import insert_all
+from tests.commandline import COMMAND, insert_all
 from tests.commandline import run_command as tableorm
 
 MODELS = """
@@ -38,8 +39,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "hr.py").write_text(MODELS, encoding="utf-8")
     (folder / "interrupted.py").write_text("import signal; signal.raise_signal(signal.SIGINT)", encoding="utf-8")
     (folder / "misspelt.py").write_text(f"{MODELS}    name: Mapped[int\n", encoding="utf-8")
+    (folder / "leaves.py").write_text("import sys; sys.exit(3)", encoding="utf-8")
     (folder / "notes.txt").write_text("no database\n" * 100, encoding="utf-8")
+    (folder / "noise.csv").write_bytes(b"\xff\xfe\x00")
     insert_all(f"local:{folder / 'hr.tables'}", Employee)
+    insert_all(f"local:{folder / 'few.tables'}", Employee, Employee(department="Sales", id=7))
     return folder
 
 
@@ -60,6 +64,8 @@ MODULE = f"audit {URL} mistaken"
 WRONG_USAGE = {
     # The command, or its arguments, are misspelt or missing.
     "tabels": "tableorm: there is no command 'tabels': did you mean 'tables'?",
+    "--verison": "tableorm: unknown argument '--verison': did you mean '--version'?",
+    "outbox --tracback": "outbox: unknown argument '--tracback': did you mean '--traceback'?",
     f"outbox lst {URL} Directory": "outbox: there is no action 'lst': did you mean 'list'?",
     f"show {URL} Directory --limt 3": "show: unknown argument '--limt': did you mean '--limit'?",
     f"show {URL} Directory --limit": "show: argument --limit: expected one argument",
@@ -89,6 +95,10 @@ WRONG_USAGE = {
     f"query {URL} Directory --top 5 --top 5": "query: argument --top: it is given twice; see tableorm query",
     f"export {URL} Directory - --where a --where=b": "export: argument --where: it is given twice",
     f"query {URL} Directory --top 0": "argument --top: '0' is not a whole number from 1 up",
+    f"browse {URL} --web --port 70000": "argument --port: '70000' is not a port, 0 to 65535",
+    f"stats {URL} --gib-price nan": "argument --gib-price: 'nan' is not a price, such as 0.045",
+    f"stats {URL} --gib-price 1e400": "argument --gib-price: '1e400' is not a price, such as 0.045",
+    "serve --data hr.tables --workers 65": "argument --workers: '65' is not a number of processes, 1 to 64",
 }
 """Commands whose arguments are wrong, which the status 2 tells, and what is said of them."""
 FAILURES = {
@@ -109,9 +119,22 @@ FAILURES = {
     "backup hr.tables no/such/folder/x": "tableorm: no/such/folder/x: ",
     f"import {URL} Directory notes.txt": "or give --format 'jsonl', 'csv' or 'parquet'",
     f"import {URL} Directory none.csv": "none.csv",
+    # Files that cannot be written or read.
+    f"export {URL} Directory notes.txt/x.csv": "tableorm: notes.txt/x.csv: ",
+    f"export {URL} Directory . --format csv --overwrite": "tableorm: .: it is a folder or a device; give the path of a",
+    "backup hr.tables . --overwrite": "tableorm: .: it is a folder or a device; give the path of a file",
+    f"import {URL} Directory . --format csv": "tableorm: .: ",
+    f"import {URL} Directory noise.csv": "tableorm: noise.csv, line 1: 'noise.csv' is not CSV in UTF-8: ",
+    f"copy {URL} local:./no/such/folder/x": "cannot be created: there is no folder",
+    f"audit {URL} mistaken:Employee --state .": "tableorm: .: ",
+    f"audit {URL} mistaken:Employee --state noise.csv": "is not a cursor, or is damaged",
+    "migrate check mistaken --snapshot .": "tableorm: .: ",
+    "migrate check mistaken --snapshot noise.csv": "noise.csv is no snapshot of models: ",
+    "init notes.txt": "tableorm: notes.txt: ",
     # The models cannot be loaded.
     f"audit {URL} nowhere": "'nowhere' cannot be imported: ModuleNotFoundError: No module named 'nowhere'",
     f"audit {URL} broken": "NameError: name 'Manager' is not defined (broken.py, line 9)",
+    f"audit {URL} leaves": "'leaves' cannot be imported: SystemExit: 3 (leaves.py, line 1)",
     f"audit {URL} misspelt": "SyntaxError: '[' was never closed (misspelt.py, line 7)",
     f"query {URL} mistaken:Employee --where agee>3": "Employee has no field 'agee'; did you mean 'age'?",
     f"query {URL} mistaken:Employee --where age>'x'": "the field is int",
@@ -135,6 +158,9 @@ FAILURES = {
     f"get {URL} Directory PartitionKey=Sales": "RowKey is missing; give PartitionKey=VALUE and RowKey=VALUE",
     "lint mistaken --ignore x": "lint --ignore 'x' is rejected",
     "migrate check mistaken": "there is no snapshot models.snapshot.json; write the first one with --write",
+    f"migrate build-index {URL} mistaken:Employee": (
+        "tableorm: migrate build-index Employee is rejected: give an index of a class, as in Employee.by_email"
+    ),
     f"migrate plan {URL} mistaken:Employee": "give one model with moved_from=, as MODULE:MODEL; 0 were found",
     f"migrate upgrade {URL} mistaken --directory none": "none",
 }
@@ -161,6 +187,19 @@ def test_mistakes(command: str, status: int, problem: str) -> None:
     assert problem in done.stderr
     assert done.stderr.count("\n") == 1
     assert "c2VjcmV0" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="capability: only Linux has a disk that is full")
+@pytest.mark.parametrize(
+    "command", [f"tables {URL}", "query local:./few.tables Directory --all --csv", "tables --help"]
+)
+def test_a_disk_that_is_full(command: str) -> None:
+    """What cannot be written to stdout is a line on stderr, and the status is 1."""
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run([COMMAND, *command.split()], stdout=full, stderr=subprocess.PIPE, check=False)
+
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+    assert done.stderr.startswith(b"tableorm: ") and b"Errno" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,16 @@
 """
-`tableorm init` and `tableorm completion`.
+`tableorm init`.
 """
 
-import shutil
+import errno
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tableorm.cli.command_line import make_parser
 from tests.commandline import run_command as tableorm
 
 
@@ -47,23 +47,23 @@ def test_a_folder_without_a_name_for_the_package(name: str, problem: str, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="capability: there is no bash")
-@pytest.mark.parametrize("arguments", [[], ["show"], ["show", "local:./x.tables"], ["outbox"], ["outbox", "list"]])
-def test_completion_in_bash(arguments: list[str]) -> None:
-    """The script completes the names of commands, of their actions, and of their options."""
-    script = tableorm("completion", "bash").stdout
-    words = dict(make_parser([]).words())
-    wanted = words[" ".join(["tableorm", *(each for each in arguments if ":" not in each)])]
-    line = " ".join(["tableorm", *arguments, "''"])
-    script += f'COMP_WORDS=({line})\nCOMP_CWORD={len(arguments) + 1}\n_tableorm\nprintf "%s\\n" "${{COMPREPLY[@]}}"\n'
+@pytest.mark.parametrize(("fault", "status"), [(KeyboardInterrupt(), 130), (OSError(errno.ENOSPC, "full"), 1)])
+def test_a_part_of_a_project(
+    fault: BaseException, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an interrupt, or on a full disk, no file is left, so that the same command works later."""
+    write = Path.write_text
 
-    done = subprocess.run(["bash", "-c", script], capture_output=True, encoding="utf-8", check=True)
-    assert done.stdout.split() == wanted
+    def fail(path: Path, text: str, **options: Any) -> int:
+        if path.name == "service.py":
+            raise fault
+        return write(path, text, **options)
 
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", fail)
+        failed = tableorm("init", str(tmp_path / "staff"))
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    again = tableorm("init", str(tmp_path / "staff"))
 
-def test_completion_in_other_shells() -> None:
-    """The scripts for zsh and fish have every command and every option too."""
-    words = {word.removeprefix("--") for found in dict(make_parser([]).words()).values() for word in found}
-    for shell in ("zsh", "fish"):
-        script = tableorm("completion", shell).stdout
-        assert [word for word in words if word not in script] == []
+    assert (failed.returncode, failed.stderr.count("\n"), left) == (status, 1, [])
+    assert again.returncode == 0

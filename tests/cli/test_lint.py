@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import run_command, write_module
+from tests.commandline import posix_only, run_command, show_on_terminal, write_module
 
 MODELS = """
 from tableorm import Entity, Mapped
@@ -42,6 +42,15 @@ def test_what_is_found() -> None:
     assert (status, problems) == (1, "")
     assert said.startswith("Order.row_key: number has no width (unpadded-number): ")
     assert said.count("\n") == 1
+
+
+@posix_only
+def test_a_narrow_terminal() -> None:
+    """A finding is wrapped between words."""
+    lines = show_on_terminal(40, "lint", "lint_models", status=1).splitlines()
+
+    assert lines[0] == "Order.row_key: number has no width"
+    assert len(lines) > 2 and max(map(len, lines)) <= 40
 
 
 def test_json() -> None:

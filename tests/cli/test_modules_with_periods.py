@@ -48,6 +48,19 @@ def test_a_module_alone_leaves_them_out(command: tuple[str, ...], module: str) -
     assert "MixedVisit is left out: it has a table for each period\n" in done.stderr
 
 
+@pytest.mark.parametrize("command", COMMANDS[:-1], ids=" ".join)
+def test_each_model_is_reported_once(
+    command: tuple[str, ...], module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two modules that have the same models, or one module named twice, report each model once."""
+    write_module(tmp_path, "imports_mixed", f"from {module} import *\n", monkeypatch)
+
+    done = run_command(*command, module, module, "imports_mixed")
+
+    assert done.returncode == 0
+    assert done.stderr.count("MixedVisit is left out") == 1
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_model_that_is_named_is_refused(command: tuple[str, ...], module: str) -> None:
     """The message names the verb, the model and what to do."""

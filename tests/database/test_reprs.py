@@ -23,6 +23,8 @@ from tableorm import (
     Workflow,
     workflow,
 )
+from tableorm.logs import LogStream
+from tableorm_local import serve
 from tests.databases import memory_database
 
 
@@ -101,3 +103,23 @@ async def test_queues_and_streams() -> None:
         assert (before, opened) == ("<EntityStream: not open>", "<EntityStream: open>")
         assert repr(stream) == "<EntityStream: closed>"
         assert not re.search("0x", before + opened)
+
+
+async def test_a_log() -> None:
+    """It shows its name and how much of it is stored."""
+    async with memory_database(Parcel) as db, LogStream(db, "clicks") as log:
+        await log.write({"password": "c2VjcmV0"})
+        before = repr(log)
+        await log.flush()
+
+        assert before == "<log clicks: 0 of 1 records stored>"
+        assert repr(log) == "<log clicks: 1 of 1 records stored>"
+
+
+async def test_a_server() -> None:
+    """It shows where it listens, and whether it runs."""
+    server = serve(None, port=0)
+    assert repr(server) == "<server http://127.0.0.1:0/devstoreaccount1: not running>"
+
+    async with server:
+        assert repr(server) == f"<server {server.url}: running>"

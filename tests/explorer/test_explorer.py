@@ -252,7 +252,7 @@ async def test_a_write_ends_whatever_is_pressed_meanwhile(writer: tuple[Database
     await arrived.wait()
     before = db.stats.requests
     person.tree.focus()
-    await person.pilot.press("down", "enter", "n", "p", "d", "e", "q", "slash", "enter", "escape")
+    await person.pilot.press("down", "enter", "n", "p", "d", "e", "q", "ctrl+c", "slash", "enter", "escape")
     assert db.stats.requests == before and not person.app.query_one("#value").display
     ended.set()
     await person.settle()
@@ -260,6 +260,13 @@ async def test_a_write_ends_whatever_is_pressed_meanwhile(writer: tuple[Database
     assert "deleted; the rows were not read again" in person.text("#status")
     assert not await db.exists(EMPLOYEE)
     assert person.app.is_running
+
+
+async def test_ctrl_c_quits(person: Person) -> None:
+    """It ends the explorer at once, as it ends every command."""
+    await person.pilot.press("ctrl+c")
+
+    assert person.app.return_code == 0
 
 
 async def test_a_value_is_changed(writer: tuple[Database, Person]) -> None:

@@ -171,6 +171,7 @@ def test_bars_for_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     first = Screen(terminal.getvalue()).lines
     show_progress("second", "1")
     second = Screen(terminal.getvalue()).lines
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())  # a low one
     monkeypatch.setenv("LINES", "3")
     show_progress("third", "1", "2", "3", "4")
     third = Screen(terminal.getvalue()).lines

@@ -120,3 +120,16 @@ def test_no_base_is_there_for_errors_alone() -> None:
     for kind in (*collecting, tableorm.Select):
         shown = pydoc.plain(pydoc.render_doc(kind))
         assert "Raise ModelError: write `a" in shown and "async_only" not in shown and "misuse" not in shown
+
+
+def test_help_shows_no_internal_base() -> None:
+    """Each class that `help(tableorm)` shows, as a base too, is one that `tableorm` exports."""
+    shown = pydoc.plain(pydoc.render_doc(tableorm))
+    tree = shown.partition("\nCLASSES\n")[2].partition("\n    class ")[0]
+    orders = re.findall(r"Method resolution order:\n((?: +\|      \S+\n)+)", shown)
+    inherited = re.findall(r"inherited from (\S+):", shown)
+    names = re.findall(r"\btableorm\.[\w.]*\b(\w+)\b", "\n".join([tree, *orders, *inherited]))
+
+    assert {"Derivation", "IndexOf", "Relation", "Select"} <= set(names)
+    assert len(orders) > 50 and len(inherited) > 50
+    assert set(names) <= set(tableorm.__all__)

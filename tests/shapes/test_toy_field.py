@@ -31,7 +31,7 @@ from tableorm import (
     from_dict,
     to_dict,
 )
-from tableorm.expressions import ComposedField, Expression, Field
+from tableorm.expressions import Expression, Field
 from tableorm.models.property_types import Shape
 from tableorm_migrations import describe_models
 from tests.databases import database_fixture
@@ -48,7 +48,7 @@ M = TypeVar("M")
 P = TypeVar("P", Spot, Spot | None)
 
 
-class PairField(ComposedField[P]):
+class PairField(Field[P]):
     __slots__ = ("x", "y")
 
     def __init__(self, model: type[Any], name: str) -> None:
@@ -61,7 +61,7 @@ class PairField(ComposedField[P]):
         def __eq__(self, other: object) -> Expression:
             return (self.x == other.x) & (self.y == other.y)
 
-        __hash__ = ComposedField.__hash__
+        __hash__ = Field.__hash__
 
 
 class PairShape(Shape[Spot]):

@@ -163,6 +163,9 @@ class Server:
         self._running: tuple[asyncio.Server, Front] | None = None
         self._port = address[1]
 
+    def __repr__(self) -> str:
+        return f"<server {', '.join(self.urls)}: {'running' if self._running else 'not running'}>"
+
     @property
     def port(self) -> int:
         """The port that the server listens at; never 0 once it runs."""

@@ -105,4 +105,4 @@ REVISION = OwnCommand(
 
 def _print_differences(args: argparse.Namespace, differences: Iterable[Difference]) -> None:
     for each in differences:
-        emit(args, {"subject": each.subject, "verdict": each.rule.verdict, "detail": str(each)}, str(each))
+        emit(args, {"subject": each.subject, "verdict": each.rule.verdict, "detail": str(each)}, str(each), wrap=True)

@@ -60,7 +60,7 @@ async def _plan(args: argparse.Namespace) -> int:
     if args.requests_per_second is not None:
         values["seconds"] = plan.seconds(requests_per_second=args.requests_per_second)
         lines.append(f"  time: {values['seconds']:.0f} s")
-    emit(args, values, *lines)
+    emit(args, values, *lines, wrap=True)
     return 0 if plan.complete else 1
 
 

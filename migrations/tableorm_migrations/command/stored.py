@@ -33,7 +33,7 @@ async def _upgrade(args: argparse.Namespace) -> int:
         if report.outcome is Outcome.RUNNING:
             progress.note(report)
         else:
-            emit(args, report.to_dict(), str(report))
+            emit(args, report.to_dict(), str(report), wrap=True)
 
     async with open_existing(args) as db:
         report = await apply_revisions(
@@ -44,7 +44,7 @@ async def _upgrade(args: argparse.Namespace) -> int:
             on_progress=show,
             **run_options(args),
         )
-    emit(args, report.to_dict(), str(report))
+    emit(args, report.to_dict(), str(report), wrap=True)
     return 0 if report.complete else 1 if report.failed else _LEFT
 
 
@@ -68,7 +68,7 @@ async def _print_status(args: argparse.Namespace) -> int:
     """
     async with open_existing(args) as db:
         status = await migration_status(db, args.directory if args.directory.exists() else None)
-    emit(args, status.to_dict(), *str(status).split("\n"))
+    emit(args, status.to_dict(), *str(status).split("\n"), wrap=True)
     return 0
 
 

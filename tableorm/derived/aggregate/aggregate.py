@@ -253,7 +253,16 @@ class AggregateOf(DerivationOf[E]):
 
 
 class Aggregate(Derivation):
-    """The base of `Count` and `Sum`."""
+    """
+    A number about the entities of a model, in a field of another entity: the base of `Count` and `Sum`.
+
+    Attributes:
+        field: The field that holds it, or a function that returns that field.
+        of: The name of the field that is summed; None for a count.
+        create: Whether the entity that holds it is inserted if it doesn't exist.
+        consistency: "eventual" if that entity is in another partition or table; otherwise None.
+        key: The key fields of that entity, as templates.
+    """
 
     _on_class = AggregateOf
     _instead = "; the entity in which it counts has the number"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 from ...audit.check import AuditedMaintainer
 from ...errors import ModelError
 from ...keys.parse import parse_template
-from ...models.derivation import Derivation, RowsOf, check_building, check_placement
+from ...models.derivation import Derivation, IndexOf, check_building, check_placement
 from ...models.key import Storable
 from ...models.schema import Schema
 from .effect import EachIndexMaintainer, IndexMaintainer
@@ -16,10 +16,6 @@ from .eventual import EventualIndexMaintainer, EventualIndexSchema, UniqueIndexM
 from .schema import Include, IndexSchema
 
 E = TypeVar("E", bound=Storable)
-
-
-class IndexOf(RowsOf[E]):
-    """An index of a model, such as `Employee.by_email`, to be passed to `db.get` and `db.select`."""
 
 
 class Index(Derivation):

@@ -18,7 +18,7 @@ from ...connection.tasks import work_off
 from ...errors import ModelError, TableOrmError, TemplateError
 from ...jobs.scan import pages
 from ...keys.ranges import KeyRegion, key_order
-from ...models.derivation import RowsOf, bound_to, refuse_building
+from ...models.derivation import IndexOf, bound_to, refuse_building
 from ...models.entity import Entity
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.limits import MAX_PAGE
@@ -55,7 +55,7 @@ async def look_up(
     """
     given: Any = index
     if not isinstance(given, ListOf):
-        if isinstance(given, RowsOf):
+        if isinstance(given, IndexOf):
             raise ModelError(f"lookup({index!r}) is rejected: it is an index; read it by db.select({index!r})")
         raise ModelError(f"lookup({index!r}) is rejected: give an index list of a model, as Employee.by_last_name")
     if type(concurrency) is not int or concurrency < 1:
