@@ -96,24 +96,6 @@ def test_report_as_json(url: str) -> None:
     assert report["findings"][0]["address"] == "email_e1@x"
 
 
-@pytest.mark.parametrize(
-    ("model", "problem"),
-    [
-        ("tests/audit/foreign", "give MODULE:MODEL"),
-        ("tests.azurite", "'tests.azurite' has no models; name the module that declares or imports them"),
-        ("c2VjcmV0 ", "give MODULE:MODEL"),
-        ("AccountName=acc;AccountKey=c2VjcmV0;TableEndpoint=http://h", "give MODULE:MODEL"),
-        ("tests.audit.foreign:everyone", "is not a model"),
-        ("tests.audit.foreign:Nobody", "has no attribute 'Nobody'"),
-    ],
-)
-def test_wrong_usage(url: str, model: str, problem: str) -> None:
-    """What names no model is rejected with status 2, and is not shown if it may be a key."""
-    done = tableorm("audit", url, model)
-
-    assert done.returncode == 2 and problem in done.stderr and "c2VjcmV0" not in done.stderr
-
-
 def test_a_module_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module alone means all of its models, those that it imports included, but for abstract ones; each once."""
     url = f"local:{tmp_path / 'hr.tables'}"
@@ -212,17 +194,6 @@ def test_the_state_is_written_to_a_file_of_its_own(tmp_path: Path) -> None:
     assert other.read_text() == "precious"
     assert not state.is_symlink()
     assert state.stat().st_mode & 0o777 == 0o600
-
-
-def test_damaged_state_is_refused(url: str, tmp_path: Path) -> None:
-    """A state file that is damaged, or of other models, is said to be so and stays."""
-    state = tmp_path / "state"
-    state.write_text("nonsense\n")
-
-    done = tableorm("audit", url, MODEL, "--state", str(state))
-
-    assert done.returncode == 1 and "start again" in done.stderr
-    assert state.exists()
 
 
 def test_blobs_elsewhere(tmp_path: Path) -> None:

@@ -308,15 +308,6 @@ def test_an_interrupted_backup(url: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert tableorm(*command).returncode == 0
 
 
-def test_a_mistyped_path_is_not_created(tmp_path: Path) -> None:
-    """Looking into a database that is not there says so, and leaves nothing behind."""
-    result = tableorm("tables", f"local:{tmp_path}/typo.tables")
-
-    assert result.returncode == 1
-    assert "there is no database" in result.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 MODELS = """
 from tableorm import Entity, Index, Mapped
 class Employee(Entity, table="Directory", partition_key="{department}", row_key="employee_{id}"):

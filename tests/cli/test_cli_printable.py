@@ -70,14 +70,6 @@ def test_rows(url: str) -> None:
     assert json.loads(printed)["Value"] == ODD
 
 
-def test_errors() -> None:
-    """An error is one line that can be printed, whatever it names."""
-    done = run_command("show", "local:\x1b[31m/none.tables", "Things")
-
-    assert done.returncode == 1
-    assert done.stderr.removesuffix("\n").isprintable()
-
-
 @pytest.mark.parametrize(
     ("terminal", "command", "printed"),
     [

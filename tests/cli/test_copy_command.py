@@ -83,16 +83,6 @@ def test_copy_and_verify(urls: tuple[str, str]) -> None:
     assert "'000001'" in compared["failures"][0]
 
 
-def test_what_is_no_copy(urls: tuple[str, str], tmp_path: Path) -> None:
-    """A source that is not there, and a word that is no choice, are rejected; nothing is made."""
-    missing = run_command("copy", f"local:{tmp_path / 'no.tables'}", urls[1])
-    wrong = run_command("copy", *urls, "--if-exists", "merge")
-
-    assert (missing.returncode, wrong.returncode) == (1, 2)
-    assert "no.tables" in missing.stderr
-    assert not (tmp_path / "to.tables").exists()
-
-
 def test_lists_in_blobs_are_told_of(urls: tuple[str, str]) -> None:
     """Index lists that lie in blobs stay behind, and the command says what makes them."""
 

@@ -217,11 +217,6 @@ def test_queues_that_may_be_opened(asked: dict[str, Any], url: str, queues: str)
     assert asked["queues"] == queues
 
 
-def test_a_table_of_metrics(url: str) -> None:
-    """The tables of metrics, whose names begin with a dollar sign, are asked for like others."""
-    assert "there is no table '$MetricsHourly'" in tableorm("show", url, "$MetricsHourly").stderr
-
-
 def test_nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """A login that fails is one line, which says how to log in, and not what each kind of credential has tried."""
     from azure.core.exceptions import ClientAuthenticationError

@@ -42,6 +42,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "leaves.py").write_text("import sys; sys.exit(3)", encoding="utf-8")
     (folder / "notes.txt").write_text("no database\n" * 100, encoding="utf-8")
     (folder / "noise.csv").write_bytes(b"\xff\xfe\x00")
+    (folder / "one.key").write_text("c2VjcmV0", encoding="utf-8")
+    (folder / "one.key").chmod(0o600)
     insert_all(f"local:{folder / 'hr.tables'}", Employee)
     insert_all(f"local:{folder / 'few.tables'}", Employee, Employee(department="Sales", id=7))
     return folder
@@ -53,6 +55,7 @@ def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(folder)
     monkeypatch.delenv("TABLEORM_URL", raising=False)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     yield
     for name in ("mistaken", "broken", "misspelt"):
         sys.modules.pop(name, None)
@@ -60,6 +63,8 @@ def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 URL = "local:./hr.tables"
 MODULE = f"audit {URL} mistaken"
+SERVE = "serve --port 0 --data"
+ACCOUNT = "--account one --key-file one.key"
 
 WRONG_USAGE = {
     # The command, or its arguments, are misspelt or missing.
@@ -81,9 +86,12 @@ WRONG_USAGE = {
     "backup hr.tables local:./copy.tables": "'local:./copy.tables' is a URL; give the path, ./copy.tables",
     f"query {URL} Directory --all --csv --json": "query: --csv and --json cannot be combined; choose one",
     "serve": "serve: --data is missing",
+    "keys rotate": "keys rotate: FILE is missing",
+    "migrate revision mistaken": "migrate revision: --message is missing",
     f"import {URL} Directory x.csv --if-exists merge": (
         "argument --if-exists: there is no choice 'merge': the choices are"
     ),
+    f"copy {URL} local:./none --if-exists merge": "argument --if-exists: there is no choice 'merge': the choices are",
     # What is opened is not there, or is no database.
     f"query {URL} hr --all": "'hr' is not the name of a table; for a model write hr:MODEL; see",
     f"query {URL} hr --explain": "'hr' is not the name of a table; for a model write hr:MODEL; see",
@@ -91,6 +99,11 @@ WRONG_USAGE = {
     # The models cannot be loaded.
     f"{MODULE}:Employe": "mistaken has no attribute 'Employe': did you mean 'Employee'?",
     f"{MODULE}:Mapped": "'mistaken:Mapped' is not a model",
+    f"{MODULE}:dt": "'mistaken:dt' is not a model",
+    f"worker {URL} mistaken:Employe": "mistaken has no attribute 'Employe': did you mean 'Employee'?",
+    f"audit {URL} mistaken/models": "the argument is not a model; give MODULE:MODEL",
+    f"audit {URL} c2VjcmV0==": "the argument is not a model; give MODULE:MODEL",
+    f"audit {URL} tests.azurite": "'tests.azurite' has no models; name the module that declares or imports them",
     f"audit {URL} AccountName=acc;AccountKey=c2VjcmV0": "the argument is not a model; give MODULE:MODEL",
     f"query {URL} Directory --top 5 --top 5": "query: argument --top: it is given twice; see tableorm query",
     f"export {URL} Directory - --where a --where=b": "export: argument --where: it is given twice",
@@ -98,6 +111,12 @@ WRONG_USAGE = {
     f"browse {URL} --web --port 70000": "argument --port: '70000' is not a port, 0 to 65535",
     f"stats {URL} --gib-price nan": "argument --gib-price: 'nan' is not a price, such as 0.045",
     f"stats {URL} --gib-price 1e400": "argument --gib-price: '1e400' is not a price, such as 0.045",
+    f"stats {URL} --gib-price free": "argument --gib-price: 'free' is not a price, such as 0.045",
+    f"stats {URL} --gib-price=-1": "argument --gib-price: '-1' is not a price, such as 0.045",
+    f"worker {URL} mistaken:Employee --concurrency 0": "argument --concurrency: '0' is not a whole number from 1 up",
+    f"migrate rewrite {URL} mistaken:Employee --rate 0": "argument --rate: '0' is not a whole number from 1 up",
+    "serve --data hr.tables --workers 0": "argument --workers: '0' is not a number of processes, 1 to 64",
+    "serve --data hr.tables --port 70000": "argument --port: '70000' is not a port, 0 to 65535",
     "serve --data hr.tables --workers 65": "argument --workers: '65' is not a number of processes, 1 to 64",
 }
 """Commands whose arguments are wrong, which the status 2 tells, and what is said of them."""
@@ -107,14 +126,21 @@ FAILURES = {
     # What is opened is not there, or is no database.
     "tables local:./notes.txt": "notes.txt",
     "tables ./hr.tables": "tableorm: url does not begin with a scheme",
-    "tables local:./none": "check the path, or let `tableorm import` or `tableorm copy` create it",
+    "tables local:./none": "none'; check the path, or let `tableorm import` or `tableorm copy` create it",
+    "copy local:./none local:./copy.tables": "there is no database",
+    "keys rotate none": "there is no database",
+    "backup none copy.tables": "there is no database",
+    "migrate status local:./none": "there is no database",
+    "migrate upgrade local:./none mistaken": "there is no database",
     "tables ftp://example.org": "no installed backend opens 'ftp:'",
-    "check hr.tabels": "hr.tabels",
+    "check hr.tabels": "there is no database",
+    f"show {URL} $MetricsHourly": "there is no table '$MetricsHourly'",
     f"show {URL} Direktory": "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory",
     f"query {URL} Direktory": "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory",
     f"query {URL} mistaken": "tableorm: there is no table 'mistaken'; for a model write mistaken:MODEL\n",
     f"get {URL} mistaken PartitionKey=a RowKey=b": "there is no table 'mistaken'; for a model write mistaken:MODEL",
     f"get {URL} Directory PartitionKey=P RowKey=R": "there is no row ('P', 'R') in table Directory",
+    f"export {URL} Directory \x1b[31m/x.csv": "31m/x.csv: its folder does not exist; create it first",
     f"export {URL} Directory no/such/folder/x.csv": "no/such/folder/x.csv: its folder does not exist; create it first",
     "backup hr.tables no/such/folder/x": "tableorm: no/such/folder/x: ",
     f"import {URL} Directory notes.txt": "or give --format 'jsonl', 'csv' or 'parquet'",
@@ -128,9 +154,23 @@ FAILURES = {
     f"copy {URL} local:./no/such/folder/x": "cannot be created: there is no folder",
     f"audit {URL} mistaken:Employee --state .": "tableorm: .: ",
     f"audit {URL} mistaken:Employee --state noise.csv": "is not a cursor, or is damaged",
+    f"audit {URL} mistaken:Employee --state notes.txt": "start again",
     "migrate check mistaken --snapshot .": "tableorm: .: ",
     "migrate check mistaken --snapshot noise.csv": "noise.csv is no snapshot of models: ",
     "init notes.txt": "tableorm: notes.txt: ",
+    "init 2nd": "'2nd' is not a valid package name",
+    "init asyncio": "'asyncio' is a module",
+    "init Pytest": "'pytest' is a module",
+    # What cannot be served.
+    f"{SERVE} :memory: --host 192.0.2.1 {ACCOUNT}": "cannot listen at",
+    f"{SERVE} x.tables --host 0.0.0.0": "the development key is published",
+    f"{SERVE} one.key": "is not a database",
+    f"{SERVE} x.tables --account one": "each --account needs a --key-file",
+    f"{SERVE} x.tables --account one --key-file none.key": "none.key",
+    f"{SERVE} x.tables {ACCOUNT} {ACCOUNT}": "two accounts have one name",
+    f"{SERVE} :memory: --workers 2": "several processes cannot share a database in memory",
+    f"{SERVE} no/such/x.tables --workers 2": "no/such",
+    f"{SERVE} x.tables --cert none.pem": "the certificate cannot be used",
     # The models cannot be loaded.
     f"audit {URL} nowhere": "'nowhere' cannot be imported: ModuleNotFoundError: No module named 'nowhere'",
     f"audit {URL} broken": "NameError: name 'Manager' is not defined (broken.py, line 9)",
@@ -156,13 +196,18 @@ FAILURES = {
     f"get {URL} mistaken:Employee department=Sales id=x": "needs an int, got 'x'",
     f"get {URL} mistaken:Employee department=Sales no=7": "give FIELD=VALUE; the fields are department, id, age",
     f"get {URL} Directory PartitionKey=Sales": "RowKey is missing; give PartitionKey=VALUE and RowKey=VALUE",
+    f"sweep {URL} tests.cli.models:Employee tests.cli.models:Manager": (
+        "there is nothing to sweep: no entities of Employee, Manager expire, and none has a change feed; "
+        "name models that have a field with `expiry=True`, or a `Feed`\n"
+    ),
     "lint mistaken --ignore x": "lint --ignore 'x' is rejected",
     "migrate check mistaken": "there is no snapshot models.snapshot.json; write the first one with --write",
     f"migrate build-index {URL} mistaken:Employee": (
         "tableorm: migrate build-index Employee is rejected: give an index of a class, as in Employee.by_email"
     ),
     f"migrate plan {URL} mistaken:Employee": "give one model with moved_from=, as MODULE:MODEL; 0 were found",
-    f"migrate upgrade {URL} mistaken --directory none": "none",
+    f"migrate verify {URL} mistaken:Employee --offline": "give one model with moved_from=",
+    f"migrate upgrade {URL} mistaken --directory none": "none has no revisions; write the first one",
 }
 """Commands that fail otherwise, with the status 1."""
 INTERRUPTED = {
@@ -178,15 +223,21 @@ CASES = [
 
 
 @pytest.mark.parametrize(("command", "status", "problem"), CASES, ids=[command for command, *_ in CASES])
-def test_mistakes(command: str, status: int, problem: str) -> None:
-    """Each is one line on stderr, and nothing on stdout; the status is 2 if the arguments are wrong, otherwise 1."""
+def test_mistakes(command: str, status: int, problem: str, folder: Path) -> None:
+    """
+    Each is one line on stderr, which can be printed, and nothing on stdout; no file is made or deleted. The status is 2
+    if the arguments are wrong, otherwise 1.
+    """
+    files = {*folder.rglob("*")}
     done = tableorm(*command.split())
 
     assert (done.returncode, done.stdout) == (status, ""), done
     assert done.stderr.startswith("tableorm: ")
     assert problem in done.stderr
     assert done.stderr.count("\n") == 1
+    assert done.stderr.removesuffix("\n").isprintable()
     assert "c2VjcmV0" not in done.stderr
+    assert {*folder.rglob("*")} == files
 
 
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="capability: only Linux has a disk that is full")

@@ -36,17 +36,6 @@ def test_a_new_project_passes_its_tests(tmp_path: Path) -> None:
     assert (folder / "my_staff/models.py").read_text(encoding="utf-8") == "mine"
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"), [("2nd", "is not a valid package name"), ("asyncio", "is a module"), ("Pytest", "is a module")]
-)
-def test_a_folder_without_a_name_for_the_package(name: str, problem: str, tmp_path: Path) -> None:
-    """A folder whose name is not a valid package name, or hides a module, is rejected, and nothing is written."""
-    done = tableorm("init", str(tmp_path / name))
-
-    assert (done.returncode, f"'{name.lower()}' {problem}" in done.stderr) == (1, True)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(("fault", "status"), [(KeyboardInterrupt(), 130), (OSError(errno.ENOSPC, "full"), 1)])
 def test_a_part_of_a_project(
     fault: BaseException, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -235,12 +235,6 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_a_worker_is_refused(url: str) -> None:
-    """A model without a kind, and arguments that are not models, are rejected by name."""
-    assert tableorm("worker", url, "tests.cli.models:Nothing").returncode == 2
-    assert tableorm("worker", url, MODEL, "--concurrency", "0").returncode == 2
-
-
 def test_queues_that_are_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A worker finds the queue of programs whose queues are not where the tables are."""
     url, queues = f"local:{tmp_path / 'hr.tables'}", f"local:{tmp_path / 'work.tables'}"

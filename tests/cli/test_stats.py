@@ -92,12 +92,3 @@ def test_a_terminal(tmp_path: Path, columns: int) -> None:
     assert (" 50%  \x1b[32m████████████\x1b[0m" in shown) is (columns == 80)
     assert all(len(re.sub(r"\x1b\[\d+m", "", line)) <= columns for line in shown.splitlines())
     assert show_on_terminal(columns, "stats", url, NO_COLOR="1") == re.sub(r"\x1b\[\d+m", "", shown)
-
-
-@pytest.mark.parametrize("price", ["free", "-1", "nan", "inf"])
-def test_no_price(url: str, price: str) -> None:
-    """A price is a number from 0 up."""
-    done = run_command("stats", url, f"--gib-price={price}")
-
-    assert done.returncode == 2
-    assert f"{price!r} is not a price" in done.stderr

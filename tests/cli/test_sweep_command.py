@@ -74,14 +74,3 @@ def test_what_cannot_be_deleted(url: str) -> None:
     first, last = done.stdout.splitlines()
     assert first.startswith("('p', 'x') in table CommandPasses: DecodeError: ")
     assert last.startswith("2 expired entities deleted, 1 failed, in ")
-
-
-def test_models_that_never_expire(url: str) -> None:
-    """They are rejected by name, all of them."""
-    done = run_command("sweep", url, "tests.cli.models:Employee", "tests.cli.models:Manager")
-
-    assert done.returncode == 1
-    assert (
-        "there is nothing to sweep: no entities of Employee, Manager expire, and none has a change feed; "
-        "name models that have a field with `expiry=True`, or a `Feed`\n" in done.stderr
-    )

@@ -264,28 +264,6 @@ def test_rewrite_and_build_index(project: Project) -> None:
     assert (status, error) == (1, "tableorm: --name is the name of one run; give one index, or leave the name out\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "problem"),
-    [
-        (["revision", "items"], 2, "--message is missing"),
-        (["revision", "nowhere", "--message", "x"], 1, "'nowhere' cannot be imported: ModuleNotFoundError"),
-        (["upgrade", "local:./other.tables", "items"], 1, "other.tables"),
-        (["upgrade", URL, "items", "--directory", "nowhere"], 1, "nowhere has no revisions; write the first one"),
-        (["rewrite", URL, "items:Item", "--rate", "0"], 2, "'0' is not a whole number from 1 up"),
-        (["build-index", URL, "items:Item"], 1, "give an index of a class"),
-        (["build-index", URL, "items:Item.by_note"], 2, "cannot be loaded"),
-        (["status", "local:./other.tables"], 1, "other.tables"),
-    ],
-)
-def test_wrong_usage(project: Project, arguments: list[str], status: int, problem: str) -> None:
-    """What is wrong is said on one line, with the exit statuses of all commands."""
-    run(project.fill(1))
-    found, _, error = project.run(*arguments)
-
-    assert found == status
-    assert problem in error
-
-
 def test_a_mistyped_name(project: Project) -> None:
     """The error names what there is instead: the models of a module, the indexes of a model."""
     run(project.fill(0))

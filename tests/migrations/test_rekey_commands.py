@@ -132,14 +132,6 @@ def test_a_table_is_rekeyed_online(known_at_once: None) -> None:
     assert "only another re-key can restore the older keys" in migrate("rollback")[2]
 
 
-def test_a_model_that_takes_over_nothing() -> None:
-    """A model without `moved_from=` is rejected, and so is another database without `--offline`."""
-    done = run_command("migrate", "verify", URL, "rekeyed_notes:Note", "--offline")
-
-    assert done.returncode != 0
-    assert "give one model with moved_from=" in done.stderr
-
-
 def test_bars_for_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal shows a bar for the whole run, with its rate and the time left, and one for each range."""
     working = (

@@ -87,12 +87,3 @@ def test_bytes_of_a_page_that_are_lost(path: Path) -> None:
     path.write_bytes(content)
 
     assert run_command("check", str(path)).returncode == 1
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    """Nothing is created."""
-    done = run_command("check", str(tmp_path / "none.tables"))
-
-    assert done.returncode == 1
-    assert "there is no database" in done.stderr
-    assert not (tmp_path / "none.tables").exists()

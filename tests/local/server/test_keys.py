@@ -64,16 +64,6 @@ async def test_a_file_that_has_signed_nothing(tmp_path: Path) -> None:
     assert "has no key" in await rotate(path)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    """A mistyped path makes no file."""
-    done = run_command("keys", "rotate", str(tmp_path / "none.tables"))
-
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "none.tables" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-    assert run_command("keys", "rotate").returncode == 2
-
-
 async def test_a_server_without_tokens_of_the_file(tmp_path: Path, session: aiohttp.ClientSession) -> None:
     """With `file_tokens=False` only keys of the account sign tokens."""
     path = tmp_path / "x.tables"
