@@ -4,42 +4,23 @@ Writes: what is sent, what is rejected before anything is sent, and what an enti
 
 import datetime as dt
 import pickle
-import re
-import traceback
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from tableorm import (
-    Blob,
-    BulkFailed,
-    CursorError,
     Database,
     DecodeError,
     EncodeError,
-    Entity,
-    EntityExists,
-    EntityNotFound,
-    Index,
     LimitExceeded,
     Mapped,
     ModelError,
     PreconditionFailed,
     PropertyBag,
-    ScanRefused,
-    TableNotFound,
-    TableOrmError,
     TemplateError,
-    Throttled,
     TransactionFailed,
-    UniqueViolation,
     field,
 )
-from tableorm.connection.connection import connection_of
-from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import StoreLayer, StoreRequest
-from tableorm.testing import Faults
 from tests.rows import put_row
 from tests.writes.things import Grouped
 
@@ -218,139 +199,3 @@ async def test_a_transaction_that_cannot_be_is_refused_before_it_is_sent(
     assert caught.value.index == index
     assert caught.value.entity is entities[index]
     assert things.stats.requests == requests
-
-
-class Named(Entity, table="NamedThings", partition_key="{group}", row_key="id_{id}"):
-    group: Mapped[str] = field(default="g")
-    id: Mapped[str] = field(default="a")
-    name: Mapped[str] = field(default="n")
-
-    by_name = Index(row_key="name_{name}", unique=True)
-
-
-class Pictured(Entity, table="Pictures", partition_key="{group}", row_key="id_{id}"):
-    group: Mapped[str] = field(default="g")
-    id: Mapped[str] = field(default="a")
-    photo: Mapped[Blob | None] = field(default=None)
-
-
-class Unmade(Entity, table="Unmade", partition_key="{group}", row_key="x"):
-    group: Mapped[str] = field(default="g")
-
-
-async def save_stale(db: Database) -> None:
-    """Save a picture that another program has changed since it was read."""
-    found = await db.get(Pictured, group="g", id="a")
-    await db.upsert(Pictured())
-    found.photo = Blob(b"late")
-    await db.save(found)
-
-
-async def upload_refused(db: Database) -> None:
-    """Insert an entity whose blob the store does not take."""
-    with Faults(db).fail_next("put-blob", with_=503):
-        await db.insert(Pictured(id="b", photo=Blob(b"x")))
-
-
-REFUSED: list[tuple[type[TableOrmError], Callable[[Database], Awaitable[object]], str]] = [
-    (EntityExists, lambda db: db.insert(Named()), "has a row with this key already"),
-    (UniqueViolation, lambda db: db.insert(Named(id="b")), "Named.by_name"),
-    (UniqueViolation, lambda db: db.upsert(Named(id="b")), "Named.by_name"),
-    (TemplateError, lambda db: db.insert(Named(name="x" * 600)), "by_name"),
-    (ScanRefused, lambda db: db.select(Named).where(Named.name > "a").all(), "allow_scan"),
-    (EntityExists, lambda db: db.insert(Pictured(photo=Blob(b"x"))), "has a row with this key already"),
-    (TableNotFound, lambda db: db.select(Unmade).where(Unmade.group == "g").all(), "there is no table"),
-    (TableNotFound, lambda db: db.select(Unmade).where(Unmade.group == "g").count(), "there is no table"),
-    (TableNotFound, lambda db: db.select(Unmade).where(Unmade.group == "g").one(), "there is no table"),
-    (TableNotFound, lambda db: db.get(Unmade, group="g"), "there is no table"),
-    (TableNotFound, lambda db: db.modify(Unmade, lambda _: None, group="g"), "there is no table"),
-    (TableNotFound, lambda db: db.insert(Unmade()), "no table 'Unmade'; create it with db.create_tables()"),
-    (TableNotFound, lambda db: db.drop_table("Unmade"), "there is no table 'Unmade' to delete"),
-    (CursorError, lambda db: db.select(Named).where(Named.group == "g").page(1, "x"), "'x' is not a cursor"),
-    (EntityNotFound, lambda db: db.modify(Named, lambda _: None, group="g", id="x"), "there is no Named"),
-    (PreconditionFailed, save_stale, "has changed since it was read"),
-    (Throttled, upload_refused, "upload of Pictured.photo"),
-]
-
-
-@pytest.mark.parametrize(("error", "call", "said"), REFUSED)
-async def test_the_traceback_of_a_refusal_is_short(
-    db: Database, error: type[TableOrmError], call: Callable[[Database], Awaitable[object]], said: str
-) -> None:
-    """It shows one error, and at most five frames of tableorm: who reads it looks for their own."""
-    await db.create_tables(Named, Pictured)
-    await db.insert(Named())
-    await db.insert(Pictured())
-    with pytest.raises(error) as caught:
-        await call(db)
-    text = "".join(traceback.format_exception(caught.value))
-    # Before Python 3.12 a comprehension has a frame of its own.
-    frames = re.findall(r'File ".*tableorm/.*", line \d+, in (?!<listcomp>)', text.replace("\\", "/"))
-    assert 1 <= len(frames) <= 5
-    assert len(re.findall("^[a-z_.]+[A-Za-z]+: ", text, re.MULTILINE)) == 1
-    assert said in text
-
-
-async def test_the_fault_of_a_refusal(db: Database) -> None:
-    """An error has what the store said; that of a transaction or bulk has that of its first operation that failed."""
-    await db.create_tables(Named)
-    await db.insert(Named())
-    with pytest.raises(EntityExists) as single:
-        await db.insert(Named())
-    with pytest.raises(TransactionFailed) as together:
-        async with db.transaction() as tx:
-            tx.insert(Named(id="b", name="b"))
-            tx.insert(Named())
-    with pytest.raises(BulkFailed) as many:
-        async with db.bulk() as bulk:
-            await bulk.insert(Named())
-    with pytest.raises(EntityNotFound) as missing:
-        await db.get(Named, group="g", id="x")
-
-    causes = [together.value.__cause__, many.value.__cause__]
-    for error in (single.value, together.value, many.value, *causes):
-        assert isinstance(error, TableOrmError)
-        assert error.fault is not None and error.fault.code == Code.ENTITY_EXISTS
-        text = "".join(traceback.format_exception(error))
-        assert "Fault" not in text and text.count("direct cause") == (error in (together.value, many.value))
-    assert all(isinstance(cause, EntityExists) for cause in causes)
-    assert missing.value.fault is None
-
-
-async def test_the_traceback_of_a_refused_transaction_shows_two_errors(db: Database) -> None:
-    """The second is that of the operation, also where reading another row has told what is wrong."""
-    await db.create_tables(Named)
-    await db.insert(Named())
-    with pytest.raises(TransactionFailed) as together:
-        async with db.transaction() as tx:
-            tx.insert(Named(id="b"))
-    with pytest.raises(BulkFailed) as many:
-        async with db.bulk() as bulk:
-            await bulk.insert(Named(id="b"))
-
-    for error in (together.value, many.value):
-        text = "".join(traceback.format_exception(error))
-        assert isinstance(error.__cause__, UniqueViolation) and error.fault is not None
-        assert len(re.findall("^[a-z_.]+[A-Za-z]+: ", text, re.MULTILINE)) == 2
-        assert text.count("Traceback (most recent call last)") == 1
-
-
-async def test_the_traceback_of_the_program_stays(db: Database) -> None:
-    """An error that the program handles while a request is rejected keeps its frames."""
-
-    class Refusing(StoreLayer):
-        async def send(self, request: StoreRequest) -> Any:
-            if request.method == "get":
-                raise Fault(Code.INTERNAL_ERROR, "not now")
-            return await super().send(request)
-
-    await db.create_tables(Thing)
-    connection_of(db).wrap_store(Refusing)
-    with pytest.raises(TableOrmError) as caught:
-        try:
-            int("x")
-        except ValueError:
-            await db.get(Thing, group="g", name="n")
-    fault = caught.value.fault
-    assert fault is not None and isinstance(fault.__context__, ValueError)
-    assert fault.__context__.__traceback__ is not None
