@@ -3,7 +3,6 @@ The guard of a store: around any store, with any source of tokens.
 """
 
 import datetime as dt
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -16,15 +15,11 @@ from tableorm.protocol.shared_key import decode_key
 from tableorm.stores import Bounds, GuardedStore, RowQuery, TableStore, Tokens, rights_of
 from tableorm.testing.contract.memory import MemoryStore
 from tests.access.conftest import Employee
+from tests.azure.conftest import stub
 from tests.azure.stub import KEY, NO_CONTENT, Stub, row_answer
 from tests.database.between import Between
 
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    """A loopback server that answers as a test says."""
-    async with Stub() as server:
-        yield server
+__all__ = ["stub"]
 
 
 def token(**changes: Any) -> str:

@@ -14,7 +14,6 @@ from tableorm import (
     Database,
     Encryption,
     EncryptionError,
-    Entity,
     EntityNotFound,
     Int32,
     KeyRing,
@@ -26,17 +25,7 @@ from tableorm import (
 )
 from tests.faults import FaultyBackend
 
-from .turns import Case, Program, both_work, new_reads_no_old, old_reads_no_new
-
-
-class Base(Entity, table="EvolvedItems", abstract=True, partition_key="{group}", row_key="item_{id:03d}"):
-    group: Mapped[str]
-    id: Mapped[int]
-    note: Mapped[str] = field(default="")
-
-
-class Item(Base):
-    pass
+from .turns import Base, Case, Item, Program, both_work, new_reads_no_old, old_reads_no_new
 
 
 class Optional(Base, kind="Item"):

@@ -28,17 +28,7 @@ from tableorm import (
 from tableorm.models.entity import schema_of
 from tests.faults import FaultyBackend
 
-from .turns import Case, Program, both_work, new_reads_no_old, old_reads_no_new
-
-
-class Base(Entity, table="EvolvedModels", abstract=True, partition_key="{group}", row_key="item_{id:03d}"):
-    group: Mapped[str]
-    id: Mapped[int]
-    note: Mapped[str] = field(default="")
-
-
-class Item(Base):
-    pass
+from .turns import Base, Case, Item, Program, both_work, new_reads_no_old, old_reads_no_new
 
 
 class Renamed(Base, kind="Item"):
@@ -98,7 +88,7 @@ class OtherRow(Base, kind="Item", row_key="item_{id:05d}"):
     pass
 
 
-class RenamedKey(Entity, table="EvolvedModels", kind="Item", partition_key="{team}", row_key="item_{number:03d}"):
+class RenamedKey(Entity, table="EvolvedItems", kind="Item", partition_key="{team}", row_key="item_{number:03d}"):
     team: Mapped[str]
     number: Mapped[int]
     note: Mapped[str] = field(default="")
@@ -108,7 +98,7 @@ class Size(enum.Enum):
     SMALL = "small"
 
 
-class Sized(Entity, table="EvolvedModels", kind="Item", partition_key="{group}", row_key="item_{id:03d}"):
+class Sized(Entity, table="EvolvedItems", kind="Item", partition_key="{group}", row_key="item_{id:03d}"):
     group: Mapped[Size]
     id: Mapped[int]
     note: Mapped[str] = field(default="")
@@ -138,7 +128,7 @@ class Listed(Base, kind="Item"):
     by_note = IndexList(row_key="list_{note}")
 
 
-class AlwaysListed(Entity, table="EvolvedModels", kind="Item", partition_key="{group}", row_key="item_{id:03d}"):
+class AlwaysListed(Entity, table="EvolvedItems", kind="Item", partition_key="{group}", row_key="item_{id:03d}"):
     group: Mapped[str]
     id: Mapped[int]
     note: Mapped[str] = field(default="")
@@ -146,7 +136,7 @@ class AlwaysListed(Entity, table="EvolvedModels", kind="Item", partition_key="{g
     by_note = IndexList(row_key="list_{note}", building=False)
 
 
-class Total(Entity, table="EvolvedModels", partition_key="{group}", row_key="total"):
+class Total(Entity, table="EvolvedItems", partition_key="{group}", row_key="total"):
     group: Mapped[str]
     items: Mapped[int] = field(default=0, maintained=True)
     ids: Mapped[int] = field(default=0, maintained=True)
@@ -241,7 +231,7 @@ async def is_read_as_older(old: Program, new: Program) -> None:
 async def is_taken_for_older(old: Program, new: Program) -> None:
     """The new program reads rows of the higher version as they are, and never upgrades them again."""
     await old.insert(1)
-    row = await old.db.get(PropertyBag.key("EvolvedModels", "g", "item_001"))
+    row = await old.db.get(PropertyBag.key("EvolvedItems", "g", "item_001"))
     assert row["EntityType"] == "Item:2"
     assert (await new.get(1)).id == 1
     await new.insert(2)

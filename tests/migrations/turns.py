@@ -7,9 +7,21 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tableorm import Database, DecodeError, Entity
+from tableorm import Database, DecodeError, Entity, Mapped, field
 from tableorm_migrations.evolution import Difference, carry_removed, compare_snapshots
 from tableorm_migrations.snapshot import describe_models
+
+
+class Base(Entity, table="EvolvedItems", abstract=True, partition_key="{group}", row_key="item_{id:03d}"):
+    """What the models of the programs have in common."""
+
+    group: Mapped[str]
+    id: Mapped[int]
+    note: Mapped[str] = field(default="")
+
+
+class Item(Base):
+    """The old model of many changes."""
 
 
 class Program(NamedTuple):

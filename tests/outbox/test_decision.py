@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Database, DecodeError, Entity, LimitExceeded, Mapped, NotSupported
+from tableorm import Database, DecodeError, LimitExceeded, NotSupported
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import IndexEntry, ListEntry, ManifestEntry, UnknownEntry
 from tableorm.models.marker_rows import is_marker
@@ -21,6 +21,7 @@ from tableorm.protocol.codes import Fault
 from tableorm.protocol.limits import MAX_VALUE_BYTES, check_row
 from tableorm.stores import Row
 from tests.databases import database_fixture
+from tests.outbox.test_worker import Person
 from tests.rows import insert_row
 
 TOKEN = "Zm9vYmFyYmF6"
@@ -28,11 +29,6 @@ ENTRIES: dict[str, tuple[ManifestEntry, ...]] = {
     "by_name": (IndexEntry("name_jones"), IndexEntry("name_smith")),
     "by_city": (ListEntry("city_oslo", "Person#by_city"),),
 }
-
-
-class Person(Entity, table="Outbox", partition_key="{team}", row_key="person_{id:03d}"):
-    team: Mapped[str]
-    id: Mapped[int]
 
 
 def committed(**changes: Any) -> Decision:
@@ -123,7 +119,7 @@ def test_newer_programs() -> None:
 
 def test_a_doorbell() -> None:
     """A doorbell comes back from its message; anything else is none."""
-    begun = Begun(table="Outbox", partition_key="rød", token=TOKEN)
+    begun = Begun(table="Work", partition_key="rød", token=TOKEN)
     doorbell = Doorbell(changes=(begun, begun), kinds=("Person:2",))
 
     assert msgspec.json.decode(doorbell.to_message())["kinds"] == ["Person:2"]
@@ -139,13 +135,13 @@ def test_a_doorbell() -> None:
 async def test_a_change_that_has_not_committed(db: Database) -> None:
     """Who asks for the decision of a change that has none makes it void; then its transaction cannot commit."""
     connection = connection_of(db)
-    assert await read_decision(connection, "Outbox", "red", TOKEN) is None
-    void = await settle_decision(connection, "Outbox", "red", TOKEN)
+    assert await read_decision(connection, "Work", "red", TOKEN) is None
+    void = await settle_decision(connection, "Work", "red", TOKEN)
 
     assert not void.committed and void.etag is not None
-    assert attrs.evolve(await settle_decision(connection, "Outbox", "red", TOKEN), timestamp=None) == void
+    assert attrs.evolve(await settle_decision(connection, "Work", "red", TOKEN), timestamp=None) == void
     with pytest.raises(Fault, match="EntityAlreadyExists"):
-        await insert_row(db, "Outbox", committed().to_row())
+        await insert_row(db, "Work", committed().to_row())
     assert await db.select(Person).where(Person.team == "red").all() == []
 
 
@@ -156,11 +152,11 @@ async def test_all_get_one_decision(db: Database) -> None:
     async def commit() -> bool:
         await asyncio.sleep(0)
         try:
-            await insert_row(db, "Outbox", committed().to_row())
+            await insert_row(db, "Work", committed().to_row())
         except Fault:  # somebody else was first
             return False
         return True
 
     committing = asyncio.create_task(commit())
-    found = await asyncio.gather(*(settle_decision(connection, "Outbox", "red", TOKEN) for _ in range(5)))
+    found = await asyncio.gather(*(settle_decision(connection, "Work", "red", TOKEN) for _ in range(5)))
     assert {each.committed for each in found} == {await committing}

@@ -29,7 +29,7 @@ from tableorm.writes import modify as modifying
 from tableorm.writes.bulk import chunk
 from tests.rekeys import record_pauses
 from tests.rows import merge_row
-from tests.writes.things import Thing
+from tests.writes.things import Thing, more
 
 
 class AlwaysLate(StoreLayer):
@@ -109,10 +109,6 @@ async def replace_as_it_was_in_bulk(db: Database) -> None:
 
 async def get_or_insert(db: Database) -> None:
     await db.get_or_insert(Thing(name="new"))
-
-
-def more(thing: Thing) -> None:
-    thing.number += 1
 
 
 COUNTED = "others changed its row, or a count, list or feed that it belongs to, 4 times in a row; nothing was written"

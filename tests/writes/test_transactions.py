@@ -19,17 +19,13 @@ from tableorm import (
     TransactionFailed,
 )
 from tests.database.conftest import also_in_file
-from tests.writes.things import Thing
+from tests.writes.things import Thing, more
 
 THING = Thing.key(name="a")
 
 
 async def load(db: Database, name: str) -> Thing:
     return await db.get(Thing, name=name)
-
-
-def more(thing: Thing) -> None:
-    thing.number += 1
 
 
 async def names(db: Database) -> list[str]:

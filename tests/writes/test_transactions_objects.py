@@ -11,7 +11,6 @@ import pytest
 from tableorm import (
     Database,
     EncodeError,
-    Entity,
     Mapped,
     NotLoaded,
     NotRead,
@@ -21,12 +20,11 @@ from tableorm import (
     field,
 )
 from tableorm.models.property_bag import bag_of_row
+from tests.writes.things import Named, more
 
 
-class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
+class Thing(Named, table="Things", partition_key="g", row_key="{name}"):
     name: Mapped[str] = field(default="a")
-    number: Mapped[int] = field(default=0)
-    text: Mapped[str | None] = field(default=None)
     note: Mapped[str | None] = field(default=None)
 
 
@@ -34,10 +32,6 @@ THING = Thing.key(name="a")
 
 
 KEY = PropertyBag.key("Things", "g", "a")
-
-
-def more(thing: Thing) -> None:
-    thing.number += 1
 
 
 async def test_a_second_object_of_a_row_is_refused(things: Database) -> None:

@@ -23,7 +23,7 @@ from tableorm import (
     TransactionFailed,
     field,
 )
-from tests.writes.things import Thing
+from tests.writes.things import Thing, more
 
 OLD = "W/\"datetime'2000-01-01T00%3A00%3A00.0000000Z'\""
 _seconds = itertools.count()
@@ -45,10 +45,6 @@ class Stamped(Entity, table="Things", partition_key="g", row_key="{name}"):
 
 async def load(db: Database, name: str = "a") -> Thing:
     return await db.get(Thing, name=name)
-
-
-def more(thing: Thing) -> None:
-    thing.number += 1
 
 
 @pytest.mark.parametrize("written", ["upsert", "forced merge", "upsert of a bag"])

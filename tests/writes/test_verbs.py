@@ -31,8 +31,7 @@ from tableorm import (
 from tableorm.models.property_bag import bag_of_row
 from tableorm.models.state import set_state, state_of
 from tableorm.stores import Row
-from tests.rows import put_row
-from tests.writes.things import Grouped
+from tests.writes.things import Grouped, put
 
 
 class Thing(Grouped):
@@ -67,11 +66,6 @@ def sent(things: Database) -> Iterator[Sent]:
 
 async def stored(db: Database, name: str) -> dict[str, Any]:
     return dict(await db.get(PropertyBag.key("Things", "g", name)))
-
-
-async def put(db: Database, name: str, **properties: Any) -> None:
-    row = {"PartitionKey": "g", "RowKey": name, "EntityType": "Thing", **properties}
-    await put_row(db, "Things", row)
 
 
 async def load(db: Database, name: str) -> Thing:

@@ -21,8 +21,7 @@ from tableorm import (
     TransactionFailed,
     field,
 )
-from tests.rows import put_row
-from tests.writes.things import Grouped
+from tests.writes.things import Grouped, put
 
 
 class Thing(Grouped):
@@ -39,11 +38,6 @@ async def raw(db: Database, name: str) -> dict[str, Any]:
     return {
         key: value for key, value in row.items() if key not in ("odata.etag", "Timestamp", "PartitionKey", "RowKey")
     }
-
-
-async def put(db: Database, name: str, **properties: Any) -> None:
-    row = {"PartitionKey": "g", "RowKey": name, "EntityType": "Thing", **properties}
-    await put_row(db, "Things", row)
 
 
 async def test_the_seventh_digit_survives_until_the_value_changes(things: Database) -> None:

@@ -9,14 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import Entity, Mapped, connect, field
+from tableorm import connect
+from tests.writes.child_modify import Counter
 
 Start = Callable[[int, int], "subprocess.Popen[str]"]
-
-
-class Counter(Entity, table="Counters", partition_key="c", row_key="{name}", write_token=True):
-    name: Mapped[str]
-    count: Mapped[int] = field(default=0)
 
 
 @pytest.fixture

@@ -1,8 +1,11 @@
 """
-Models of plain rows: one of them has an older version.
+Models of plain rows, of which one has an older version, and what tests do with them.
 """
 
-from tableorm import Entity, Mapped, PropertyBag, field, upgrade
+from typing import Any
+
+from tableorm import Database, Entity, Mapped, PropertyBag, field, upgrade
+from tests.rows import put_row
 
 
 class Named(Entity, abstract=True):
@@ -27,3 +30,14 @@ class Second(Named, table="Things", partition_key="s", row_key="{name}", version
 def old_to_text(bag: PropertyBag) -> PropertyBag:
     bag["text"] = bag.pop("old", None)
     return bag
+
+
+def more(thing: Named) -> None:
+    """Change a thing in place."""
+    thing.number += 1
+
+
+async def put(db: Database, name: str, **properties: Any) -> None:
+    """Write the row of a thing in the group `g`, with any other properties, past the mapper."""
+    row = {"PartitionKey": "g", "RowKey": name, "EntityType": "Thing", **properties}
+    await put_row(db, "Things", row)
