@@ -159,6 +159,7 @@ def test_what_is_no_account(url: str) -> None:
     ("url", "problem"),
     [
         ("https://", "has no host"),
+        ("https://tables.example.org", "AzureNamedKeyCredential"),
         ("https://me:secret@acc.table.core.windows.net", "has a user"),
         ("https://acc.table.core.windows.net/Flights", "path that is not an account"),
         ("http://127.0.0.1:10002/acc/Flights", "path that is not an account"),
@@ -184,19 +185,6 @@ def test_places_that_are_wrong(url: str, problem: str) -> None:
         connect(url, key="a2V5")
 
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("url", "options", "problem"),
-    [
-        ("https://tables.example.org", {"key": "a2V5"}, "AzureNamedKeyCredential"),
-        ("https://acc.table.core.windows.net", {"key": "no base64!"}, "not base64"),
-    ],
-)
-def test_nothing_that_opens(url: str, options: dict[str, Any], problem: str) -> None:
-    """The message says what to give."""
-    with pytest.raises((ModelError, NotSupported), match=problem):
-        connect(url, **options)
 
 
 @pytest.mark.parametrize(
@@ -232,35 +220,6 @@ def test_the_published_key_is_for_this_machine(url: str, options: dict[str, Any]
         connect(url, **options)
 
     assert ("is taken only where every host is this machine" in str(caught.value)) == (not url.endswith("staff"))
-
-
-@pytest.mark.parametrize(
-    ("url", "options", "named"),
-    [
-        ("https://acc.table.core.windows.net", {"key": "a2V5", "sas": "sv=1"}, "key and sas"),
-        ("https://acc.table.core.windows.net?sv=1", {"key": "a2V5"}, "key and the URL's SAS"),
-        ("AccountName=acc;AccountKey=a2V5", {"sas": "sv=1"}, "sas and the connection string's AccountKey"),
-        ("https://acc.table.core.windows.net", {"key": "a2V5", "colour": 1}, "'colour'"),
-    ],
-)
-def test_too_much(url: str, options: dict[str, Any], named: str) -> None:
-    """Two credentials, or an option that is not known, are a mistake of the caller's."""
-    with pytest.raises(TypeError, match=named):
-        connect(url, **options)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "error"),
-    [
-        ("connections", 0, ValueError),
-        ("keepalive", -1, ValueError),
-        ("api_version", 3, TypeError),
-    ],
-)
-def test_options_that_make_no_sense(name: str, value: Any, error: type[Exception]) -> None:
-    """They are rejected by name, not met as a pool without bound or as a request that fails."""
-    with pytest.raises(error, match=f"'{name}' must be"):
-        connect("https://acc.table.core.windows.net", key="a2V5", **{name: value})
 
 
 class Parcel(Entity, table="ParcelsOfNobody", partition_key="{city}", row_key="parcel_{id:06d}"):

@@ -87,26 +87,10 @@ def test_version() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"tableorm {__version__}\n", "")
 
 
-def test_help_lists_the_commands() -> None:
-    """`--help` lists the built-in commands with a line each."""
-    done = tableorm("--help")
-
-    assert done.returncode == 0
-    assert "show " in done.stdout
-    assert "list the tables" in done.stdout
-
-
 def test_no_command() -> None:
     """Without a command it prints the help, and so does a command without its action."""
     for group in ([], ["migrate"], ["outbox"], ["keys"]):
         assert (tableorm(*group).stdout, tableorm(*group).returncode) == (tableorm(*group, "--help").stdout, 0)
-
-
-def test_tables(url: str) -> None:
-    """`tables` prints the name of each table on a line."""
-    done = tableorm("tables", url)
-
-    assert (done.returncode, done.stdout, done.stderr) == (0, "Directory\n", "")
 
 
 def test_prefix(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ from textual.widgets import DataTable, Input, Static, Tree
 
 from tableorm import Database, Entity, Mapped, connect
 from tableorm.cli.conditions import parse_where
-from tableorm.connection.connection import connection_of
 from tableorm.explorer.app import Explorer
 from tableorm.explorer.views import PAGE, View
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import StoreLayer, StoreRequest
+from tableorm.stores import StoreRequest
 from tests.explorer.models import SALES, SITES, Employee, Visit, fill
+from tests.faults import before_requests
 
 EMPLOYEE = Employee.key(department="Sales", id=0)
 
@@ -237,17 +237,15 @@ async def test_a_write_ends_whatever_is_pressed_meanwhile(writer: tuple[Database
     db, person = writer
     arrived, ended = asyncio.Event(), asyncio.Event()
 
-    class Slow(StoreLayer):
-        async def send(self, request: StoreRequest) -> Any:
-            if request.method == "transact":
-                arrived.set()
-                await ended.wait()
-            elif ended.is_set() and request.method == "query":
-                raise Fault(Code.SERVER_BUSY, "not now")
-            return await super().send(request)
+    async def wait_first(request: StoreRequest) -> None:
+        if request.method == "transact":
+            arrived.set()
+            await ended.wait()
+        elif ended.is_set() and request.method == "query":
+            raise Fault(Code.SERVER_BUSY, "not now")
 
     await person.choose("Directory", "Employee")
-    connection_of(db).wrap_store(Slow)
+    before_requests(db, wait_first)
     await person.pilot.press("d", "d")
     await arrived.wait()
     before = db.stats.requests

@@ -308,64 +308,67 @@ def test_help_of_a_database_names_no_inner_class() -> None:
     assert not re.search(r" from tableorm\.", text)
 
 
-ELSEWHERE: list[tuple[dict[str, Any], str]] = [
-    ({"partition_key": "n_{number}"}, r"Index\(partition_key=...\) puts rows .* add consistency='eventual'"),
+ELSEWHERE: list[tuple[Any, dict[str, Any], str]] = [
+    (Index, {"partition_key": "n_{number}"}, r"Index\(partition_key=...\) puts rows .* add consistency='eventual'"),
     (
+        Index,
         {"consistency": "eventual"},
         r"consistency='eventual'\) is rejected without partition_key or table: .* leave it out",
     ),
-    ({"table": "ByNumber", "consistency": "strong"}, r"Index\(consistency='strong'\) is unknown; use 'eventual'"),
     (
+        Index,
+        {"table": "ByNumber", "consistency": "strong"},
+        r"Index\(consistency='strong'\) is unknown; use 'eventual'",
+    ),
+    (
+        Index,
         {"table": "ByNumber", "consistency": "eventual", "unique": True, "include": "all"},
         r"Index\(include='all', unique=True, consistency='eventual'\) is rejected: its entries reserve values and hold",
     ),
     (
+        Index,
         {"partition_key": "{shop}", "consistency": "eventual"},
         r"Wrong.by_number: its rows would be in the partitions of their entities; leave out partition_key",
     ),
     (
+        Index,
         {"partition_key": "n_{number}", "row_key": "order_{shop}", "consistency": "eventual"},
         r"Wrong.by_number: a RowKey can be of 'order_{shop}' and of Wrong.row_key .* begin it with a distinct literal",
     ),
     (
+        Index,
         {"partition_key": "n_{number}", "row_key": "at_{number}", "consistency": "eventual"},
         r"Wrong.by_number: partition_key 'n_{number}' and row_key 'at_{number}' lack shop, .* add {shop} to the row",
     ),
     (
+        Index,
         {"partition_key": "n_{number}", "row_key": "~o_{shop}_{number}", "consistency": "eventual"},
         r"Wrong.by_number: a RowKey of '~o_{shop}_{number}' can begin with '~o_', .* in table Branches, where Wrong",
     ),
-]
-
-
-@pytest.mark.parametrize(("given", "message"), ELSEWHERE)
-def test_an_index_in_other_partitions(given: dict[str, Any], message: str) -> None:
-    """What belongs together is said, and why the keys of entries cannot be those that are given."""
-    with pytest.raises(TypeError, match=message):
-        options: dict[str, Any] = {"row_key": "at_{shop}_{number}", **given}
-        declare({"by_number": Index(**options)}, table="Branches")
-
-
-LISTS_ELSEWHERE: list[tuple[dict[str, Any], str]] = [
-    ({"partition_key": "n_{number}"}, r"IndexList\(partition_key=...\) puts rows .* add consistency='eventual'"),
-    ({"blob": True}, r"IndexList\(blob=True\) puts lists where .* add consistency='eventual'"),
     (
+        IndexList,
+        {"partition_key": "n_{number}"},
+        r"IndexList\(partition_key=...\) puts rows .* add consistency='eventual'",
+    ),
+    (IndexList, {"blob": True}, r"IndexList\(blob=True\) puts lists where .* add consistency='eventual'"),
+    (
+        IndexList,
         {"blob": True, "consistency": "eventual", "table": "Lists"},
         r"IndexList\(blob=True, table=...\) is rejected: a blob has no rows; leave table out",
     ),
     (
+        IndexList,
         {"blob": True, "consistency": "eventual", "divide_at": 4096},
         r"IndexList\(blob=True, divide_at=...\) is rejected: a blob has no rows; leave divide_at out",
     ),
 ]
 
 
-@pytest.mark.parametrize(("given", "message"), LISTS_ELSEWHERE)
-def test_a_list_in_other_partitions(given: dict[str, Any], message: str) -> None:
-    """The same is said of lists as of indexes."""
-    options: dict[str, Any] = {"row_key": "at_{shop}", **given}
+@pytest.mark.parametrize(("make", "given", "message"), ELSEWHERE)
+def test_rows_in_other_partitions(make: Any, given: dict[str, Any], message: str) -> None:
+    """What belongs together is said of indexes and lists, and why their keys cannot be those that are given."""
     with pytest.raises(TypeError, match=message):
-        declare({"listed": IndexList(**options)}, table="Branches")
+        declare({"by_number": make(**{"row_key": "at_{shop}_{number}", **given})}, table="Branches")
 
 
 def test_who_begins_templates_as_told_ends() -> None:

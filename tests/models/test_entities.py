@@ -163,17 +163,6 @@ def test_extra_is_not_for_fields(name: str, words: list[str]) -> None:
         assert word in str(caught.value)
 
 
-def test_a_model_without_kind_leaves_foreign_kinds_alone() -> None:
-    """Where a model stores no kind, properties of that name are the other program's, and kept."""
-
-    class Foreign(Entity, table="Directory", partition_key="p", row_key="r", kind=None):
-        name: Mapped[str] = field(default="")
-
-    entity = Foreign.__schema__.decode({"PartitionKey": "p", "RowKey": "r", "EntityType": "x", "EntityVersion": 7})
-
-    assert dict(entity.extra) == {"EntityType": "x", "EntityVersion": 7}
-
-
 def test_pickling() -> None:
     """An entity comes back with its fields, ETag, keys, and unknown properties, changed or not."""
     for entity in (ken(), ken().evolve(age=5), Employee(department="x", id=1)):

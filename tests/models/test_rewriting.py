@@ -32,11 +32,12 @@ async def stored(db: Database, row: Row) -> Row:
 
 @pytest.mark.parametrize("note", ["new", None])
 async def test_kinds_of_other_programs_stay(db: Database, note: str | None) -> None:
-    """A model without kind writes back EntityType and EntityVersion as it found them, merged or replaced."""
+    """A model without kind has EntityType and EntityVersion in `extra`, and writes them back, merged or replaced."""
     keys: Row = {"PartitionKey": "roof", "RowKey": "007"}
     row = await put(db, {**keys, "EntityType": "theirs", "EntityVersion": 3, "note": "old"})
 
     entity = await db.get(Foreign, site="roof", n=7)
+    assert dict(entity.extra) == {"EntityType": "theirs", "EntityVersion": 3}
     entity.note = note
     await db.save(entity)
 

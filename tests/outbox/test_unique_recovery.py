@@ -26,15 +26,12 @@ from tableorm.testing.contract.base import everything
 from tests.faults import Fate, FaultyStore
 from tests.outbox.members import Member, Watched, extra_reservations, members_of, reservations_of, wrong_reservations
 from tests.outbox.network import HOUR, Jittery, Mortal, connected
+from tests.outbox.plans import join
 from tests.outbox.staff import committed_decisions, recover
 from tests.rows import insert_row
 from tests.torture import seeds
 
 pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
-
-
-async def insert(db: Database) -> None:
-    await db.insert(Member(town="Bern", id=1, email="a@x"))
 
 
 async def move(db: Database) -> None:
@@ -46,7 +43,7 @@ async def one_member() -> MemoryStore:
     store = MemoryStore()
     async with connected(store) as db:
         await db.create_tables(Member)
-        await insert(db)
+        await join(db)
     return store
 
 
@@ -76,7 +73,7 @@ async def test_a_writer_that_dies_before_its_commit() -> None:
         await db.create_tables(Member)
     async with connected(Mortal(store, 4, arrives=False)) as db:
         with suppress(Exception):  # what it would have said, nobody hears
-            await insert(db)
+            await join(db)
     assert (await members_of(store), await extra_reservations(store)) == ([], {"a@x"})
 
     async with connected(store) as db:

@@ -26,6 +26,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tests.databases import memory_database
+from tests.faults import before_requests
 from tests.rows import delete_row, insert_row
 
 
@@ -205,20 +206,17 @@ async def test_a_row_that_comes_after_the_look_stays(db: Database, way: Way) -> 
     assert codes[:100] == ["old"] * 50 + ["theirs"] * (there - 50) + ["new"] * (100 - there)
 
 
-class Blind(StoreLayer):
-    """Somebody has a token that only allows to add rows."""
-
-    async def send(self, request: StoreRequest) -> Any:
-        if request.method in ("get", "query"):
-            raise Fault(Code.AUTHORIZATION_PERMISSION, "No reading.")
-        return await super().send(request)
+async def refuse_reads(request: StoreRequest) -> None:
+    """Raise as for somebody whose token only allows to add rows."""
+    if request.method in ("get", "query"):
+        raise Fault(Code.AUTHORIZATION_PERMISSION, "No reading.")
 
 
 @each_way
 async def test_who_may_not_read_is_told_too(way: Way) -> None:
     """Without a look each row that exists is rejected by the store, and stays."""
     async with memory_database(Plain) as db:
-        connection_of(db).wrap_store(Blind)
+        before_requests(db, refuse_reads)
         for number in range(5):
             await db.insert(Plain(id=number, code="old"))
 
