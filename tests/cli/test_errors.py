@@ -27,6 +27,11 @@ import datetime as dt
 class Entry(Entity, table="Entries{at:%Y%m}", partition_key="{source}", row_key="{at:ticks}"):
     source: Mapped[str]
     at: Mapped[dt.datetime]
+from tableorm import Index
+class Note(Entity, table="Notes", partition_key="{topic}", row_key="note_{id}"):
+    topic: Mapped[str]
+    id: Mapped[int]
+    by_id = Index(row_key="id_{id}")
 """
 
 
@@ -101,6 +106,10 @@ WRONG_USAGE = {
     f"{MODULE}:Mapped": "'mistaken:Mapped' is not a model",
     f"{MODULE}:dt": "'mistaken:dt' is not a model",
     f"worker {URL} mistaken:Employe": "mistaken has no attribute 'Employe': did you mean 'Employee'?",
+    f"migrate rewrite {URL} mistaken:Employe": "mistaken has no attribute 'Employe': did you mean 'Employee'?",
+    f"migrate build-index {URL} mistaken:Note.by_ids": (
+        "Note has no attribute 'by_ids': did you mean 'by_id'? the name is by_id"
+    ),
     f"audit {URL} mistaken/models": "the argument is not a model; give MODULE:MODEL",
     f"audit {URL} c2VjcmV0==": "the argument is not a model; give MODULE:MODEL",
     f"audit {URL} tests.azurite": "'tests.azurite' has no models; name the module that declares or imports them",
@@ -141,6 +150,7 @@ FAILURES = {
     f"get {URL} mistaken PartitionKey=a RowKey=b": "there is no table 'mistaken'; for a model write mistaken:MODEL",
     f"get {URL} Directory PartitionKey=P RowKey=R": "there is no row ('P', 'R') in table Directory",
     f"export {URL} Directory \x1b[31m/x.csv": "31m/x.csv: its folder does not exist; create it first",
+    f"export {URL} Directory noise.csv": "noise.csv: there is such a file",
     f"export {URL} Directory no/such/folder/x.csv": "no/such/folder/x.csv: its folder does not exist; create it first",
     "backup hr.tables no/such/folder/x": "tableorm: no/such/folder/x: ",
     f"import {URL} Directory notes.txt": "or give --format 'jsonl', 'csv' or 'parquet'",

@@ -264,17 +264,6 @@ def test_rewrite_and_build_index(project: Project) -> None:
     assert (status, error) == (1, "tableorm: --name is the name of one run; give one index, or leave the name out\n")
 
 
-def test_a_mistyped_name(project: Project) -> None:
-    """The error names what there is instead: the models of a module, the indexes of a model."""
-    run(project.fill(0))
-    project.declare(SECOND)
-    wrong = project.run("rewrite", URL, "items:Items"), project.run("build-index", URL, "items:Item.by_titles")
-
-    assert [status for status, _, _ in wrong] == [2, 2]
-    assert "items has no attribute 'Items': did you mean 'Item'? the name is Item" in wrong[0][2]
-    assert "Item has no attribute 'by_titles': did you mean 'by_title'? the name is by_title" in wrong[1][2]
-
-
 class Terminal(io.StringIO):
     """A terminal on which everything is written."""
 

@@ -272,8 +272,6 @@ def test_commands(tmp_path: Path) -> None:
     source.write_text('{"PartitionKey": "p1", "RowKey": "000001", "n": 7}\n')
     different = run_command("import", url, TABLE, str(source))
     assert (different.returncode, "with other content: n" in different.stdout) == (1, True)
-    exists = run_command("export", url, TABLE, str(source))
-    assert (exists.returncode, "in.jsonl: there is such a file" in exists.stderr) == (1, True)
 
 
 # Entities as record batches
