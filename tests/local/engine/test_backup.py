@@ -81,6 +81,8 @@ def test_the_command(tmp_path: Path) -> None:
     refused = run_command("backup", str(path), str(copy))
     assert (refused.returncode, "there is such a file" in refused.stderr) == (1, True)
     assert run_command("backup", str(path), str(copy), "--overwrite").returncode == 0
+    itself = run_command("backup", str(path), str(path), "--overwrite")
+    assert (itself.returncode, "it is the database itself" in itself.stderr) == (1, True)
     missing = run_command("backup", str(tmp_path / "no.tables"), str(tmp_path / "no.copy"))
     assert (missing.returncode, "no.tables" in missing.stderr) == (1, True)
     assert not [each for each in tmp_path.iterdir() if each.name.startswith(".")]
