@@ -45,16 +45,18 @@ def _row_at(address: str, row: Row) -> Row:
 def _undeclared_entries(snapshot: EntitySnapshot) -> list[tuple[str, Any]]:
     """
     Return the entries in other partitions and in lists, and what is counted in its partition, under names that the
-    model does not declare; of a newer entity none. What is due under another name was renamed, as its check reports.
+    model does not declare; of a newer entity none. What is due under a name that is not noted yet was renamed, as its
+    check reports.
     """
-    derived, due = snapshot.schema.derived, snapshot.expected
+    derived = snapshot.schema.derived
+    renamed = [entry for name, entry in snapshot.expected.items() if name not in snapshot.manifest]
     return [
         (name, entry)
         for name, entry in snapshot.manifest.items()
         if name not in derived
         and (
             isinstance(entry, (PlacedEntry, PlacedListEntry, ListEntry))
-            or (isinstance(entry, AggregateEntry) and entry not in due.values())
+            or (isinstance(entry, AggregateEntry) and entry not in renamed)
         )
         and snapshot.age != "newer"
     ]

@@ -98,7 +98,8 @@ def number(
 
     def parse(text: str) -> Any:
         with suppress(ValueError):
-            if least <= kind(text) <= most:
+            # `int` would also take "1_0" and " 5 ".
+            if (kind is float or text.isdecimal()) and least <= kind(text) <= most:
                 return kind(text)
         raise ArgumentTypeError(f"{text!r} is not {noun}")
 

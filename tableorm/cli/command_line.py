@@ -91,8 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = asyncio.run(status)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader, `head` perhaps, has what it wanted. Python would print an error when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # the reader, `head` perhaps, has what it wanted
         return 0
     except (TableOrmError, OSError, KeyboardInterrupt) as error:
         if "--traceback" in given:
@@ -107,11 +106,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file = "" if error.filename is None else f"{error.filename}: "
             problem = f"{file}{in_options(error.strerror)}"
         report(problem)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
         return 1
     finally:
         clear_progress()  # which hides the cursor
     assert isinstance(status, int)
     return status
+
+
+def _drop_output() -> None:
+    """Drop what could not be written to stdout. Python would try it again at exit, and print an error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def make_parser(arguments: Sequence[str]) -> CommandParser:

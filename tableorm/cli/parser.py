@@ -69,7 +69,11 @@ class CommandParser(ArgumentParser):
             self.print_help()
             self.exit()
         # Argparse itself would only miss the command.
-        if self._commands and given[0].startswith("-") and given[0] not in self._option_string_actions:
+        if (
+            self._commands
+            and given[0].startswith("-")
+            and given[0].partition("=")[0] not in self._option_string_actions
+        ):
             self.error(f"unknown argument {self._suggest(given[0])}")
         if self.get_default("needs_url") and not {"-h", "--help"} & set(given):
             first, url = self._find_first(given), os.environ.get(URL, "")

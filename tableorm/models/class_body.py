@@ -247,6 +247,7 @@ def make_attrs_class(model: type[Any], own: dict[str, _Declared]) -> Any:
 def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozenset[str]) -> dict[str, FieldInfo]:
     """Return what the schema knows of each field, by name."""
     infos: dict[str, FieldInfo] = {}
+    encrypts = any(each.declaration.encrypted for each in declared.values())
     for attribute in attrs.fields(model):
         field = attribute.name
         each = declared[field]
@@ -263,6 +264,8 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
             kind = property_type(bare)
         else:
             kind, optional = given.shape.value_type(each.annotation)
+            if encrypts and not given.encrypted:
+                given = attrs.evolve(given, shape=given.shape.beside_encrypted())
         if isinstance(kind, str):
             raise ModelError(f"{name} {kind}")
         infos[field] = info = FieldInfo(

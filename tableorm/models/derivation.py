@@ -189,7 +189,7 @@ def bind_home(declaration: object, schema: Schema) -> HomeRules:
     Raises:
         ModelError: It is no declaration, or does not fit the model.
     """
-    if not isinstance(declaration, HomeDeclaration):
+    if isinstance(declaration, type) or not isinstance(declaration, HomeDeclaration):
         old = getattr(declaration, "__name__", "OldModel")
         raise ModelError(
             f"{schema.name}: moved_from={shown(declaration)} is rejected: write moved_from=MovedFrom({old})"

@@ -186,8 +186,9 @@ class Shape(Generic[T]):
         """Return the shape of a field that is encrypted."""
         return self
 
-    def note_resolver(self) -> None:
-        """Take note that the field isn't encrypted, and that a database may have a resolver that encrypts it."""
+    def beside_encrypted(self) -> "Shape[T]":
+        """Return the shape of a field that a resolver may encrypt, since other fields of the model are encrypted."""
+        return self
 
     def value_type(self, annotation: Any) -> "tuple[ValueType | str, bool]":
         """Return the type of the values, or what is wrong with the annotation; and whether the field can be None."""

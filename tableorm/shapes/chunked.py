@@ -7,6 +7,7 @@ that a hole shows. A merge cannot remove a property: of chunks that a shorter va
 
 import zlib
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any, NoReturn
 
 from ..expressions import Field, FieldTerm, misfit_error
@@ -45,12 +46,15 @@ class _ChunkedShape(Shape[Any]):
         self._sizes = [_PLAIN]
 
     def for_encrypted(self) -> "_ChunkedShape":
-        shape = _ChunkedShape(compress=self.compress)
-        shape._sizes = [_SEALED]
-        return shape
+        return self._divided_by(_SEALED)
 
-    def note_resolver(self) -> None:
-        self._sizes = [_SEALED, _PLAIN]
+    def beside_encrypted(self) -> "_ChunkedShape":
+        return self._divided_by(_SEALED, _PLAIN)
+
+    def _divided_by(self, *sizes: tuple[int, int]) -> "_ChunkedShape":
+        shape = copy(self)
+        shape._sizes = [*sizes]
+        return shape
 
     def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:
         bare = split_optional(annotation)[0]

@@ -169,9 +169,6 @@ class EncryptedStage(KeyedStage):
             if rows is not None and rows.keyed is None:
                 seen.update(rows.fields)
         self.note_seen(info for name, info in schema.fields.items() if name in seen)
-        for info in schema.fields.values():
-            if info.shape is not None and not info.encrypted:
-                info.shape.note_resolver()
 
     def note_seen(self, infos: Iterable[FieldInfo]) -> None:
         """See `KeyedStage`."""

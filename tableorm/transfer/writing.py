@@ -26,6 +26,8 @@ from ..stores import Operation, Row, Verb, row_keys
 from ..writes.stages.execute import most_row_bytes
 from .content import differing_properties
 
+_MOST_BUSY = 5  # how often a store may say that it is busy, whose backend has repeated the request already
+
 IfExists = Literal["fail", "skip", "replace"]
 """What becomes of a row that is in the target with other content: a failure; or either row is kept."""
 
@@ -88,7 +90,7 @@ class RowWriter:
                 error = translate(fault, self.what, self.table)
                 if fault.transient or fault.code in LOST_RACE:
                     races += 1
-                    if races >= ATTEMPTS:
+                    if races >= (ATTEMPTS if fault.code in LOST_RACE else _MOST_BUSY):
                         raise error from None
                     if races > 1:
                         await asyncio.sleep(pause_of(self.db, races))

@@ -117,6 +117,8 @@ WRONG_USAGE = {
     f"query {URL} Directory --top 5 --top 5": "query: argument --top: it is given twice; see tableorm query",
     f"export {URL} Directory - --where a --where=b": "export: argument --where: it is given twice",
     f"query {URL} Directory --top 0": "argument --top: '0' is not a whole number from 1 up",
+    f"query {URL} Directory --top 1_0": "argument --top: '1_0' is not a whole number from 1 up",
+    f"--json=1 tables {URL}": "argument --json: ignored explicit argument '1'",
     f"browse {URL} --web --port 70000": "argument --port: '70000' is not a port, 0 to 65535",
     f"stats {URL} --gib-price nan": "argument --gib-price: 'nan' is not a price, such as 0.045",
     f"stats {URL} --gib-price 1e400": "argument --gib-price: '1e400' is not a price, such as 0.045",
@@ -158,6 +160,7 @@ FAILURES = {
     # Files that cannot be written or read.
     f"export {URL} Directory notes.txt/x.csv": "tableorm: notes.txt/x.csv: ",
     f"export {URL} Directory . --format csv --overwrite": "tableorm: .: it is a folder or a device; give the path of a",
+    "backup hr.tables hr.tables --overwrite": "it is the database itself",
     "backup hr.tables . --overwrite": "tableorm: .: it is a folder or a device; give the path of a file",
     f"import {URL} Directory . --format csv": "tableorm: .: ",
     f"import {URL} Directory noise.csv": "tableorm: noise.csv, line 1: 'noise.csv' is not CSV in UTF-8: ",
@@ -252,7 +255,7 @@ def test_mistakes(command: str, status: int, problem: str, folder: Path) -> None
 
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="capability: only Linux has a disk that is full")
 @pytest.mark.parametrize(
-    "command", [f"tables {URL}", "query local:./few.tables Directory --all --csv", "tables --help"]
+    "command", [f"tables {URL}", "query local:./few.tables Directory --all --csv", "tables --help", "completion zsh"]
 )
 def test_a_disk_that_is_full(command: str) -> None:
     """What cannot be written to stdout is a line on stderr, and the status is 1."""

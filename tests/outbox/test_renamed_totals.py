@@ -128,6 +128,8 @@ async def test_an_audit_says_that_a_count_was_renamed(tmp_path: Path) -> None:
         repaired = await db.audit(Ship, Crate, repair=True)
         again = await db.audit(Ship, Crate)
         ship = await db.get(Ship, port="x")
+        await db.delete(Crate.key(port="x", id=1), if_match="*")
+        empty = await db.get(Ship, port="x")
 
     assert "under the name 'loaded', which the model no longer declares; that was probably renamed" in str(finding)
-    assert (repaired.repaired, again.clean, ship.cargo) == (1, True, 1)
+    assert (repaired.repaired, again.clean, ship.cargo, empty.cargo) == (1, True, 1, 0)

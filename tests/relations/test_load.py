@@ -18,6 +18,7 @@ from tableorm import (
     NotLoaded,
     PropertyBag,
     field,
+    many,
     one,
     to_dict,
 )
@@ -331,6 +332,25 @@ async def test_a_query_reads_children_in_the_range_of_their_parents(
             found = await query.all()
         assert len(seen.requests) == 1 or "<=" in str(condition)
         assert [(each, each.items) for each in found] == [(each, each.items) async for each in query]
+
+
+async def test_a_query_loads_children_whose_classes_have_their_own_keys() -> None:
+    """An abstract base has no RowKeys that could begin with those of its parents."""
+
+    class Shelf(Entity, table="Shelves", partition_key="{room}", row_key="shelf"):
+        room: Mapped[str]
+        things = many(lambda: Thing, room="{room}", on_delete="cascade")
+
+    class Thing(Entity, table="Shelves", partition_key="{room}", abstract=True):
+        room: Mapped[str] = field(default="r")
+
+    class Book(Thing, row_key="book"): ...
+
+    async with memory_database(Shelf) as db:
+        await db.insert(Shelf(room="r"))
+        await db.insert(Book())
+        (shelf,) = await db.select(Shelf).where(Shelf.room == "r").load(Shelf.things).all()
+        assert shelf.things == (Book(),)
 
 
 async def test_children_without_a_parent_spoil_no_query_that_reads_both() -> None:

@@ -2,7 +2,9 @@
 Backups: a copy of a file as it is at one moment, while programs write.
 """
 
+import errno
 import os
+from pathlib import Path
 
 import apsw
 
@@ -32,6 +34,8 @@ def back_up_file(path: str, copy: str, *, overwrite: bool) -> None:
     """
     files = open_file(os.path.realpath(path), _TIMEOUT, create=False)
     try:
+        if Path(copy).exists() and Path(copy).samefile(path):  # programs would go on in what it was before
+            raise FileExistsError(errno.EEXIST, "it is the database itself; give another name", copy)
         with write_draft(copy, overwrite=overwrite) as draft:
             # SQLite attaches the copy for this statement alone.
             files.reader.limit(apsw.SQLITE_LIMIT_ATTACHED, 1)

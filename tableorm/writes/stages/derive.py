@@ -378,7 +378,9 @@ def _rebuild(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, list[E
             effects += found
             if each.deferred:
                 _note_entries(deferred, name, None, entry)
-        elif before is not None:
+            elif before is None and not found:  # what it adds is there, and was noted under a former name
+                new = {n: e for n, e in new.items() if n == name or n in schema.derived or e != entry}
+        elif before is not None and before not in [entry for n, entry in new.items() if n in schema.derived]:
             effects += undo_entry(name, before, write, checked=True)
     if deferred:
         _defer(result, write, row, deferred)
