@@ -6,7 +6,6 @@ Our server gets the filter as text, over the wire, and must agree in everything.
 """
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -193,11 +192,3 @@ async def test_known_differences(
     else:
         assert bool(await everything(emulator, name, RowQuery(where=where))) is not difference.holds
     await emulator.delete_table(name)
-
-
-def test_the_list_is_documented() -> None:
-    """The page on Azure tells each of them, in the same words."""
-    page = (Path(__file__).parents[2] / "docs" / "stores" / "azure.md").read_text(encoding="utf-8")
-
-    for difference in (*DIFFERENCES, CRASHES, ABSENT_IS_FALSE):
-        assert difference.says in page, difference.says

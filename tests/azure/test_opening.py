@@ -274,17 +274,6 @@ def test_options_go_to_the_backend_that_knows_them() -> None:
         connect("local::memory:", queues=AZURITE_QUEUES, connections=0)
 
 
-@pytest.mark.parametrize(
-    ("places", "option"),
-    [({}, "storage_api_version"), ({"blobs": "local::memory:"}, "connections"), ({"queues": AZURITE_QUEUES}, "colour")],
-)
-def test_an_option_that_no_backend_knows_is_refused(places: dict[str, str], option: str) -> None:
-    """By the backend of the tables, which names it."""
-    options: dict[str, Any] = {**places, option: 1}
-    with pytest.raises(TypeError, match=f"does not know '{option}'; a local database has the options"):
-        connect("local::memory:", **options)
-
-
 @pytest.mark.parametrize("option", ["api_version", "storage_api_version"])
 async def test_a_version_that_the_sdk_does_not_know(option: str) -> None:
     """The error is one line with the names of the options, and the versions that the SDK knows."""

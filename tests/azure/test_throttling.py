@@ -144,12 +144,6 @@ async def test_one_policy_for_queues(stub: Stub) -> None:
     assert len(stub.requests) == 3
 
 
-def test_options_of_the_sdk_for_retries() -> None:
-    """They are rejected, since there is one policy for all backends; the message names it."""
-    with pytest.raises(TypeError, match=r"unknown option 'retry_total'.*; retry=RetryPolicy\(\.\.\.\) says how"):
-        connect("https://account.table.core.windows.net", key=KEY, retry_total=3)
-
-
 _LONG: dict[str, tuple[Answer, dict[str, Any]]] = {
     "asked": (error_answer(503, "ServerBusy", Retry_After="60"), {}),
     "backoff": (error_answer(503, "ServerBusy"), {"retry": RetryPolicy(base=1e6, cap=1e6)}),

@@ -528,10 +528,3 @@ async def test_a_plan_shows_no_values(caplog: pytest.LogCaptureFixture) -> None:
 
     assert "then here: a condition on name" in caplog.text and "(age eq {} or age eq {})" in caplog.text
     assert not any(value in caplog.text for value in PRIVATE)
-
-
-@pytest.mark.parametrize("slow", [0, -1.0, float("nan")])
-def test_slow_is_a_number_above_zero(slow: float) -> None:
-    """A limit that every request would pass, or none, is rejected."""
-    with pytest.raises(ValueError, match="give a number of seconds above 0, or None"):
-        connect("local::memory:", slow=slow)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import ModelError, Unavailable, connect
+from tableorm import Unavailable, connect
 from tableorm.stores import Capabilities
 from tableorm_local import LocalBackend
 
@@ -58,14 +58,6 @@ async def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unknown_options() -> None:
-    """Each unknown one is named, and those that there are."""
-    with pytest.raises(
-        TypeError, match=r"does not know .credential., .kye.; .* options timeout, account, create, key, sas"
-    ):
-        LocalBackend.from_url("local:x", timeout=1.0, options={"kye": 1, "credential": 2})
-
-
 async def test_options_that_are_none() -> None:
     """An option that is None was not given, so that one call serves URLs of several backends."""
     async with connect("local::memory:", storage_api_version=None, credential=None, key=None) as db:
@@ -84,10 +76,3 @@ async def test_open_without_creating(tmp_path: Path) -> None:
         pass
     await backend.open()
     await backend.close()
-
-
-@pytest.mark.parametrize("url", ["local:", "local:a\0b"])
-def test_no_path(url: str) -> None:
-    """A URL without a path is rejected, showing the forms."""
-    with pytest.raises(ModelError, match="give local:PATH or local::memory:"):
-        LocalBackend.from_url(url, timeout=1.0, options={})

@@ -273,14 +273,19 @@ async def misses_what_is_older(old: Program, new: Program) -> None:
     assert await query(new, "a") == [1, 2]
 
 
+async def build_to_the_end(new: Program) -> None:
+    """Assert that the index, or the list, is not read yet, and build it to the end."""
+    with pytest.raises(NotSupported, match="is not read"):
+        await query(new, "a")
+    assert (await new.db.build_index(new.model.by_note, no_older_writers=True)).readable
+
+
 async def waits_for_its_build(old: Program, new: Program) -> None:
     """Nobody reads the index, or the list, before it was built when the old program had ended."""
     await old.insert(1, note="a")
     await new.insert(2, note="a")
     await new.db.build_index(new.model.by_note)
-    with pytest.raises(NotSupported, match="is not read"):
-        await query(new, "a")
-    assert (await new.db.build_index(new.model.by_note, no_older_writers=True)).readable
+    await build_to_the_end(new)
     assert await query(new, "a") == [1, 2]
 
 
@@ -325,9 +330,7 @@ async def is_read_without_the_store(old: Program, new: Program) -> None:
 async def asks_the_store(old: Program, new: Program) -> None:
     """Built to the end it is read, and not before."""
     await old.db.insert(Item(group="g", id=1, note="a"))
-    with pytest.raises(NotSupported, match="is not read"):
-        await query(new, "a")
-    assert (await new.db.build_index(new.model.by_note, no_older_writers=True)).readable
+    await build_to_the_end(new)
     assert await query(new, "a") == [1]
 
 

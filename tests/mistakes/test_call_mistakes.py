@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -52,6 +53,7 @@ ANY: Any = Order
 NUMBER: Any = 5
 HOUR = dt.timedelta(hours=1)
 ACCOUNT = "https://acc.table.core.windows.net"
+LOCAL_OPTIONS = "a local database has the options"
 
 PLACES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ("", {}, ModelError, r"url is an empty string; write 'local:PATH' for a file, 'local::memory:'"),
@@ -65,6 +67,12 @@ PLACES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (f"{ACCOUNT}?sv=1", {"key": "a2V5"}, TypeError, "key and the URL's SAS"),
     ("AccountName=acc;AccountKey=a2V5", {"sas": "sv=1"}, TypeError, "sas and the connection string's AccountKey"),
     (ACCOUNT, {"key": "a2V5", "colour": 1}, TypeError, "'colour'"),
+    (
+        ACCOUNT,
+        {"key": "a2V5", "retry_total": 3},
+        TypeError,
+        r"unknown option 'retry_total'.*; retry=RetryPolicy\(\.\.\.\) says how",
+    ),
     (ACCOUNT, {"key": "a2V5", "connections": 0}, ValueError, "'connections' must be"),
     (ACCOUNT, {"key": "a2V5", "keepalive": -1}, ValueError, "'keepalive' must be"),
     (ACCOUNT, {"key": "a2V5", "api_version": 3}, TypeError, "'api_version' must be"),
@@ -74,6 +82,30 @@ PLACES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
         ModelError,
         "names no account; an emulator's URL ends with its account, /devstoreaccount1; for any",
     ),
+    ("local:", {}, ModelError, "give local:PATH or local::memory:"),
+    ("local:a\0b", {}, ModelError, "give local:PATH or local::memory:"),
+    (
+        "local:x",
+        {"kye": 1, "credential": 2},
+        TypeError,
+        "does not know .credential., .kye.; .* options timeout, account, create, key, sas",
+    ),
+    ("local::memory:", {"storage_api_version": 1}, TypeError, f"does not know 'storage_api_version'; {LOCAL_OPTIONS}"),
+    (
+        "local::memory:",
+        {"connections": 1, "blobs": "local::memory:"},
+        TypeError,
+        f"does not know 'connections'; {LOCAL_OPTIONS}",
+    ),
+    (
+        "local::memory:",
+        {"colour": 1, "queues": "http://127.0.0.1:10001/devstoreaccount1"},
+        TypeError,
+        f"does not know 'colour'; {LOCAL_OPTIONS}",
+    ),
+    ("local::memory:", {"slow": 0}, ValueError, "give a number of seconds above 0, or None"),
+    ("local::memory:", {"slow": -1.0}, ValueError, "give a number of seconds above 0, or None"),
+    ("local::memory:", {"slow": math.nan}, ValueError, "give a number of seconds above 0, or None"),
     ("local::memory:", {"timeout": 0}, ValueError, r"connect\(timeout=0\) is rejected: give seconds above 0"),
     ("local::memory:", {"timeout": "5"}, ModelError, r"connect\(timeout='5'\) is rejected"),
     ("local::memory:", {"prefix": 5}, ModelError, r"connect\(prefix=5\): no name begins so; give 1 to 60 letters"),

@@ -32,6 +32,12 @@ async def books(store: Meanwhile) -> AsyncIterator[Database]:
         yield db
 
 
+async def insert_and_find(books: Database) -> Book:
+    """Insert a book, and return it as it is read from its index entry."""
+    await books.insert(Book(number=1))
+    return await books.get(Book.by_number, number=1, name="a")
+
+
 VERBS = ["delete", "merge", "replace", "upsert", "upsert over"]
 
 
@@ -79,8 +85,7 @@ async def test_a_row_that_came_after_none_was_found(books: Database, store: Mean
 
 async def test_an_index_entry_of_a_row_of_another_kind(books: Database, store: Meanwhile) -> None:
     """The entity that was read from the entry is not written over that row; the error names both, and the remedy."""
-    await books.insert(Book(number=1))
-    book = await books.get(Book.by_number, number=1, name="a")
+    book = await insert_and_find(books)
     keys = {"PartitionKey": "g", "RowKey": "book_a"}
     await merge_row(store, "BooksReadFirst", {**keys, "EntityType": "Film"})
     book.text = "mine"
@@ -96,8 +101,7 @@ async def test_an_index_entry_of_a_row_of_another_kind(books: Database, store: M
 
 async def test_an_entity_read_from_an_index_entry_replaces_no_newer_row(books: Database, store: Meanwhile) -> None:
     """Whether the row is still what the entry says is decided by the row that is written over."""
-    await books.insert(Book(number=1))
-    book = await books.get(Book.by_number, number=1, name="a")
+    book = await insert_and_find(books)
     book.text = "mine"
     store.others = lambda: books.upsert(Book(number=1, text="theirs"))
     with pytest.raises(PreconditionFailed, match="has changed since a copy of it was read"):
@@ -111,8 +115,7 @@ async def test_an_entity_read_from_an_index_entry_is_written_over_any_row_if_ask
     books: Database, verb: str
 ) -> None:
     """By an upsert, or with `if_match="*"`: it matters no more what the entry said than what the ETag was."""
-    await books.insert(Book(number=1))
-    book = await books.get(Book.by_number, number=1, name="a")
+    book = await insert_and_find(books)
     await books.modify(Book, lambda fresh: fresh.evolve(number=2), name="a")
     book.text = "mine"
     await write_any(books, verb, book)

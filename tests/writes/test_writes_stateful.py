@@ -320,11 +320,15 @@ class Verbs(TwoClients):
         stored = self.run(self.other.get_or_none(self.model, id=entity.id))
         return truth.version if stored is not None and stored.etag == entity.etag else -1
 
-    def check(self, held: Held) -> None:
-        key = held.entity.id
-        truth = self.truth[key]
+    def check_row(self, key: str) -> Any:
+        """Return the row of a key, which has to have what the writes have told."""
         stored = self.run(self.other.get_or_none(self.model, id=key))
-        assert (None if stored is None else (stored.count, stored.note)) == truth.content
+        assert (None if stored is None else (stored.count, stored.note)) == self.truth[key].content
+        return stored
+
+    def check(self, held: Held) -> None:
+        truth = self.truth[held.entity.id]
+        stored = self.check_row(held.entity.id)
         if stored is not None and held.entity.etag == stored.etag and held.version == truth.version:
             # Whoever has the ETag knows the row: what it compares with is what is there.
             for name in ("count", "note"):
@@ -343,9 +347,8 @@ class Verbs(TwoClients):
     @rule()
     def deliver(self) -> None:
         self.run(self.network.deliver())
-        for key, truth in self.truth.items():
-            stored = self.run(self.other.get_or_none(self.model, id=key))
-            assert (None if stored is None else (stored.count, stored.note)) == truth.content
+        for key in self.truth:
+            self.check_row(key)
 
 
 TestVerbs = Verbs.TestCase

@@ -290,14 +290,19 @@ async def fill_many(db: Database, people: int = 400) -> None:
     assert (await stored(db, LI))["Divided"] is True
 
 
+async def assert_clean(db: Database) -> None:
+    """Assert that an audit finds nothing, and that what is derived agrees with the entities."""
+    assert [str(each) for each in (await db.audit(Employee)).findings] == []
+    await assert_consistent(db)
+
+
 async def audited(db: Database) -> set[tuple[Damage, str | None, str, str | None]]:
     """What an audit finds, after the repair of it is checked."""
     report = await db.audit(Employee)
     repaired = await repair(db)
     assert (report.undecided, repaired.undecided) == (0, 0)
     assert repaired.clean
-    assert [str(each) for each in (await db.audit(Employee)).findings] == []
-    await assert_consistent(db)
+    await assert_clean(db)
     return found_by(report)
 
 
@@ -483,8 +488,7 @@ async def test_counted_where_nothing_is(db: Database) -> None:
 
     await db.insert(Department(name="Sales"))
     assert (await repair(db)).clean
-    assert [str(each) for each in (await db.audit(Employee)).findings] == []
-    await assert_consistent(db)
+    await assert_clean(db)
 
 
 async def test_reference_to_nobody(db: Database) -> None:
@@ -551,8 +555,7 @@ async def test_repairs_while_others_write(db: Database) -> None:
 
     await asyncio.gather(harm_and_repair(), *(write_until(done, db, random.Random(seed), 8) for seed in (1, 2)))
     await repair(db)
-    assert [str(each) for each in (await db.audit(Employee)).findings] == []
-    await assert_consistent(db)
+    await assert_clean(db)
 
 
 # At random
