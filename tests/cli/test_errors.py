@@ -92,6 +92,7 @@ WRONG_USAGE = {
     f"query {URL} Directory --all --csv --json": "query: --csv and --json cannot be combined; choose one",
     "serve": "serve: --data is missing",
     "keys rotate": "keys rotate: FILE is missing",
+    f"outbox drop {URL} Directory": "outbox drop: --token is missing",
     "migrate revision mistaken": "migrate revision: --message is missing",
     f"import {URL} Directory x.csv --if-exists merge": (
         "argument --if-exists: there is no choice 'merge': the choices are"
@@ -150,6 +151,7 @@ FAILURES = {
     f"query {URL} Direktory": "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory",
     f"query {URL} mistaken": "tableorm: there is no table 'mistaken'; for a model write mistaken:MODEL\n",
     f"get {URL} mistaken PartitionKey=a RowKey=b": "there is no table 'mistaken'; for a model write mistaken:MODEL",
+    "get local:./few.tables mistaken:Employee department=Sales id=8": "there is no Employee",
     f"get {URL} Directory PartitionKey=P RowKey=R": "there is no row ('P', 'R') in table Directory",
     f"export {URL} Directory \x1b[31m/x.csv": "31m/x.csv: its folder does not exist; create it first",
     f"export {URL} Directory noise.csv": "noise.csv: there is such a file",
@@ -217,6 +219,9 @@ FAILURES = {
     "migrate check mistaken": "there is no snapshot models.snapshot.json; write the first one with --write",
     f"migrate build-index {URL} mistaken:Employee": (
         "tableorm: migrate build-index Employee is rejected: give an index of a class, as in Employee.by_email"
+    ),
+    f"migrate build-index {URL} mistaken:Note.by_id mistaken:Employee --name x": (
+        "tableorm: --name is the name of one run; give one index, or leave the name out\n"
     ),
     f"migrate plan {URL} mistaken:Employee": "give one model with moved_from=, as MODULE:MODEL; 0 were found",
     f"migrate verify {URL} mistaken:Employee --offline": "give one model with moved_from=",

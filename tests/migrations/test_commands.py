@@ -260,8 +260,6 @@ def test_rewrite_and_build_index(project: Project) -> None:
     assert "readable" not in project.run("status", URL)[1]
     assert project.run(*index, "--no-older-writers")[0] == 0
     assert "Item.by_title of table CommandItems: readable" in project.run("status", URL)[1]
-    status, _, error = project.run(*index, "items:Item", "--name", "x")
-    assert (status, error) == (1, "tableorm: --name is the name of one run; give one index, or leave the name out\n")
 
 
 class Terminal(io.StringIO):
