@@ -37,7 +37,7 @@ class Note(Entity, table="Notes", partition_key="{topic}", row_key="note_{id}"):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a database of one table, a module of models, and modules that cannot be imported."""
+    """A folder with databases of one table, a module of models, modules that cannot be imported, and other files."""
     folder = tmp_path_factory.mktemp("mistakes")
     (folder / "mistaken.py").write_text(MODELS + ENTRY, encoding="utf-8")
     (folder / "broken.py").write_text(f"{MODELS}\n\nprint(Manager)\n", encoding="utf-8")
@@ -115,6 +115,7 @@ WRONG_USAGE = {
     f"audit {URL} c2VjcmV0==": "the argument is not a model; give MODULE:MODEL",
     f"audit {URL} tests.azurite": "'tests.azurite' has no models; name the module that declares or imports them",
     f"audit {URL} AccountName=acc;AccountKey=c2VjcmV0": "the argument is not a model; give MODULE:MODEL",
+    # Options that are given twice, or have values that they do not take.
     f"query {URL} Directory --top 5 --top 5": "query: argument --top: it is given twice; see tableorm query",
     f"export {URL} Directory - --where a --where=b": "export: argument --where: it is given twice",
     f"query {URL} Directory --top 0": "argument --top: '0' is not a whole number from 1 up",
