@@ -23,7 +23,7 @@ COMPLETIONS = {
     "--json sh": "--json show",
     "show --partition x --li": "show --partition x --limit",
     "import a b c --if-exists re": "import a b c --if-exists replace",
-    "import --if-exists skip --fo": "import --if-exists skip --format",
+    "import --if-exists skip --form": "import --if-exists skip --format",
     "completion z": "completion zsh",
     "query hr.tables tables --exp": "query hr.tables tables --explain",
     "check hr.t": "check hr.tables",

@@ -74,7 +74,7 @@ ACCOUNT = "--account one --key-file one.key"
 WRONG_USAGE = {
     # The command, or its arguments, are misspelt or missing.
     "tabels": "tableorm: there is no command 'tabels': did you mean 'tables'?",
-    "--verison": "tableorm: unknown argument '--verison': did you mean '--version'?",
+    "--versions": "tableorm: unknown argument '--versions': did you mean '--version'?",
     "outbox --tracback": "outbox: unknown argument '--tracback': did you mean '--traceback'?",
     f"outbox lst {URL} Directory": "outbox: there is no action 'lst': did you mean 'list'?",
     f"show {URL} Directory --limt 3": "show: unknown argument '--limt': did you mean '--limit'?",
