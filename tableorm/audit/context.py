@@ -189,7 +189,7 @@ class AuditContext:
         try:
             for name in manifest.keys() & schema.derived.keys():
                 manifest[name] = schema.derived[name].current_entry(manifest[name])
-            plain = schema.unseal(row) if current else row
+            plain = schema.unseal(row) if current and schema.stages else row
             values: Mapping[str, Any] = (schema.decode(plain) if current else self.kinds.load(row.copy())).__dict__
             for name, each in schema.derived.items():
                 entry = each.entry(values, partition_key, row_key)

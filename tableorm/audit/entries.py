@@ -49,6 +49,8 @@ def _undeclared_entries(snapshot: EntitySnapshot) -> list[tuple[str, Any]]:
     check reports.
     """
     derived = snapshot.schema.derived
+    if snapshot.manifest.keys() <= derived.keys():
+        return []
     renamed = [entry for name, entry in snapshot.expected.items() if name not in snapshot.manifest]
     return [
         (name, entry)
@@ -110,7 +112,7 @@ class EntryCheck(Check):
         """Claim the row that the entity ought to have; WRONG where its manifest names another one, or none."""
         for name in self.names(snapshot):
             noted, expected = snapshot.manifest.get(name), snapshot.expected.get(name)
-            named = due = _row_keys_of(noted)
+            named = due = () if noted is None else noted.entry_keys
             if expected != noted:
                 due = _row_keys_of(expected)
             for address in due:
@@ -120,7 +122,7 @@ class EntryCheck(Check):
                         unknown = f"{self.schema.kind}#{name}", snapshot.version, snapshot.row["RowKey"]
                         yield address, hash(unknown)
                     else:
-                        yield address, hash(self.contents(_row_at(address, row)))
+                        yield address, hash(self.contents(row if row["RowKey"] == address else _row_at(address, row)))
                 elif noted is not None or not self._lenient:
                     yield address, WRONG
             if due is not named:

@@ -96,7 +96,8 @@ class QueryDescription(Generic[E_co]):
 
     def _with(self, **changes: Any) -> Self:
         """Return the query with some attributes changed: what `attrs.evolve` does, in a fifth of the time."""
-        own, kind = self.__dict__, cast("Any", type(self))
+        own = self.__dict__
+        kind: Any = type(self)
         made: Self = object.__new__(kind)
         made.__dict__.update({name: own[name] for name in _names_of(kind)}, _plans={}, **changes)
         return made
