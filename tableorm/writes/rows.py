@@ -73,15 +73,6 @@ def compare(before: Row, row: Row, schema: Schema | None = None) -> tuple[Row, b
     if not names:
         return changed, respelled
     differing = {name.removesuffix(ANNOTATION) for name in names}
-    for info in () if schema is None else schema.shaped:
-        own = {member.property for member in info.members}
-        if not differing.isdisjoint(own) and _is_divided_otherwise(info, before, row):
-            # as it is stored, by a program that divides it by other sizes
-            row |= {name: value for name, value in before.items() if name.partition("@")[0] in own}
-            for name in own - before.keys():
-                row.pop(name, None)
-            differing -= own
-            respelled = True
     for name in [name for name in row if name in differing]:
         if name in NOT_PROPERTIES:
             continue
@@ -108,17 +99,6 @@ def compare(before: Row, row: Row, schema: Schema | None = None) -> tuple[Row, b
         if annotation is not None:
             changed[name + ANNOTATION] = annotation
     return changed, respelled
-
-
-def _is_divided_otherwise(info: FieldInfo, before: Row, row: Row) -> bool:
-    """Return whether a value that goes on in several members is in both rows, in parts of different sizes."""
-    if info.shape is None or not info.shape.form:
-        return False
-    try:
-        again = {member.property: value for member, value in info.write(info.read(before))}
-    except MISFITS:
-        return False
-    return all(row.get(member.property) == again.get(member.property) for member in info.members)
 
 
 def is_int32(value: object, annotation: str | None) -> bool:

@@ -12,7 +12,15 @@ import msgspec
 from msgspec import structs
 
 from ...errors import Conflict, DecodeError, EncodeError, NotSupported, TableOrmError, shown
-from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of, manifest_text
+from ...models.manifest import (
+    AggregateEntry,
+    ManifestEntry,
+    PlacedEntry,
+    ReservedEntry,
+    SubtotalEntry,
+    manifest_of,
+    manifest_text,
+)
 from ...models.marker_rows import MoveMark, MoveState, tentative_kind
 from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE
 from ...models.schema import FieldInfo, Schema
@@ -378,7 +386,8 @@ def _rebuild(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, list[E
             effects += found
             if each.deferred:
                 _note_entries(deferred, name, None, entry)
-            elif before is None and not found:  # what it adds is there, and was noted under a former name
+            if before is None and isinstance(entry, (AggregateEntry, SubtotalEntry)) and not found:
+                # What it adds is there, and was noted under a former name.
                 new = {n: e for n, e in new.items() if n == name or n in schema.derived or e != entry}
         elif before is not None and before not in [entry for n, entry in new.items() if n in schema.derived]:
             effects += undo_entry(name, before, write, checked=True)

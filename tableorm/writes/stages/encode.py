@@ -28,7 +28,7 @@ decides, and what it sets and removes. Here the patch is applied to what is know
 
 from msgspec import structs
 
-from ...models.reserved import BOUND_TO_KEYS, ENTITY_TYPE, ENTITY_VERSION, WRITE_TOKENS
+from ...models.reserved import BOUND_TO_KEYS, ENTITY_TYPE, ENTITY_VERSION, OPENED, WRITE_TOKENS
 from ...models.write_tokens import new_token, tokens_of, with_token
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb
@@ -128,7 +128,7 @@ def encode_patch(change: Change, index: int, token: str | None = None) -> Planne
         members = _respelled(members, stored, change)
         after = apply(structs.replace(patch, set=members), content(stored.row)) or {}
     if whole:
-        if not after.keys().isdisjoint(BOUND_TO_KEYS):  # each write makes these anew
+        if OPENED in after or not after.keys().isdisjoint(BOUND_TO_KEYS):  # each write makes these anew
             after = content(after)
         write = _finish(change, index, token, Verb.REPLACE, after, after)
     else:
