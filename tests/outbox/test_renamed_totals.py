@@ -133,3 +133,19 @@ async def test_an_audit_says_that_a_count_was_renamed(tmp_path: Path) -> None:
 
     assert "under the name 'loaded', which the model no longer declares; that was probably renamed" in str(finding)
     assert (repaired.repaired, again.clean, ship.cargo, empty.cargo) == (1, True, 1, 0)
+
+
+class RenamedHand(AnyHand, kind="Hand"):
+    total = Sum("points", lambda: Crew.score, name="{crew}", consistency="eventual")
+    heads = Count(lambda: Crew.members, name="{crew}", consistency="eventual")
+
+
+async def test_a_repair_drops_former_names_of_totals_in_other_partitions(db: Database) -> None:
+    """Nothing takes back twice what an entity has added."""
+    await db.audit(Crew, Hand, repair=True)
+    assert (await db.audit(Crew, RenamedHand, repair=True)).repaired == 8
+    await db.delete(RenamedHand.key(port="x", id=0), if_match="*")
+    async with db.worker(Crew, RenamedHand) as worker:
+        await worker.drain()
+    crew = await db.get(Crew, name="a")
+    assert (crew.members, crew.score) == (3, 30)
