@@ -122,7 +122,7 @@ class EntryCheck(Check):
                         unknown = f"{self.schema.kind}#{name}", snapshot.version, snapshot.row["RowKey"]
                         yield address, hash(unknown)
                     else:
-                        yield address, hash(self.contents(row if row["RowKey"] == address else _row_at(address, row)))
+                        yield address, hash(self.contents(_row_at(address, row)))
                 elif noted is not None or not self._lenient:
                     yield address, WRONG
             if due is not named:

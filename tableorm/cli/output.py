@@ -32,7 +32,7 @@ def prepare_streams() -> None:
 
 @lru_cache(maxsize=2)  # stdout and stderr
 def find_terminal(file: TextIO) -> "Console | None":
-    """Return the terminal that a file is; None for a pipe or a file, which gets plain text without rich."""
+    """Return the terminal behind a stream; None for a pipe or a file, which gets plain text without rich."""
     if not file.isatty():
         return None
     from rich.console import Console  # noqa: PLC0415

@@ -144,15 +144,13 @@ class Query(QueryDescription[E_co]):
             TableNotFound: There is no such table.
             DecodeError: A row does not fit its model.
         """
-        match self._loads:
-            case ((relation,),) if self._db and self._limit is None and self._models == (relation.model,):
-                # Where misfits are expected, they would be read twice.
-                if self._misfits == "raise":
-                    found = await relation._read_with(self._db, self, self._where)  # pyright: ignore[reportPrivateUsage]
-                    if found is not None:
-                        return found
-            case _:
-                pass
+        # Where misfits are expected, one query for both would often be given up.
+        if len(self._loads) == 1 and self._db and self._limit is None and self._misfits == "raise":
+            relation, *more = self._loads[0]
+            if not more and self._models == (relation.model,):
+                found = await relation._read_with(self._db, self, self._where)  # pyright: ignore[reportPrivateUsage]
+                if found is not None:
+                    return found
         return [entity async for part in await self._loaded_results(None) for entity in part]
 
     async def first(self) -> E_co | None:

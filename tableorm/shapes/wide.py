@@ -175,7 +175,7 @@ class WideStage(SplitStage):
         return row | {PLACES: _Places((there | names.keys()) - {0}, names)}
 
     def _moved(self, row: Row | None) -> dict[str, int]:
-        """Return in which row each property is that is elsewhere than declared."""
+        """Return the properties that are in another row than declared, each with the number of that row."""
         moved = dict[str, int]()
         for number, names in _places_of(row).names.items():
             for name in moved.keys() & names:  # another program has written it twice, and the last one counts

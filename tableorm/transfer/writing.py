@@ -90,7 +90,7 @@ class RowWriter:
                 error = translate(fault, self.what, self.table)
                 if fault.transient or fault.code in LOST_RACE:
                     races += 1
-                    if races >= (ATTEMPTS if fault.code in LOST_RACE else _MOST_BUSY):
+                    if races >= (ATTEMPTS if fault.doubt or fault.code in LOST_RACE else _MOST_BUSY):
                         raise error from None
                     if races > 1:
                         await asyncio.sleep(pause_of(self.db, races))

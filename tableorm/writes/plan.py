@@ -421,7 +421,8 @@ class WritePlan(Value, frozen=True):
         partition_key: Its partition.
         writes: The operations, in order.
         decision: The decision that the last of them writes; None if nothing is left to do in other partitions.
-        staged: Whether a row is perhaps sent otherwise than the operation says, since its model has row stages.
+        staged: Whether a model may have row stages, so that its rows are sent otherwise than the operations say. False
+            only if all models were looked at.
     """
 
     table: str

@@ -68,7 +68,7 @@ class _Upload:
         return Upload(kind=kind, table=address.table, partition_key=address.partition_key, token=address.token)
 
     def address_rows(self) -> int:
-        """Put into the rows of the write what is stored of the blob; return how many characters that are."""
+        """Add the blob's address and details to the rows of the write; return how many characters that adds."""
         write, waiting = self.write, self.info.members[0].property
         members = _schema_of(write).encode_some({self.info.name: self.blob}, (self.info,))
         rows = write.operation.row, write.after, write.change.shown, write.change.patch.set
