@@ -367,7 +367,7 @@ async def test_children_without_a_parent_spoil_no_query_that_reads_both() -> Non
                 await bulk.insert(Item(tenant="t", purchase=2 + number // 900, id=number % 900))
         with db.observe() as seen:
             assert [len(each.items) for each in await query.all()] == [1]
-        assert sum(each.rows for each in seen.requests) < 3_000
+        assert sum(each.rows for each in seen.requests) < 4_000  # one page more may be on its way when it stops
 
 
 @pytest.mark.parametrize("names", ["a", "a b", "a a_b c"])
