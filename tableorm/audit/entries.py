@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import shown
 from ..models.kinds import entry_name_of, kind_of
-from ..models.manifest import AggregateEntry, ListEntry, ManifestEntry, PlacedEntry, PlacedListEntry
+from ..models.manifest import AggregateEntry, ListEntry, ManifestEntry, PlacedEntry, PlacedListEntry, SubtotalEntry
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST, PART
 from ..models.row_stage import SplitStage, as_one
 from ..models.schema import Schema
@@ -44,7 +44,7 @@ def _row_at(address: str, row: Row) -> Row:
 
 def _undeclared_entries(snapshot: EntitySnapshot) -> list[tuple[str, Any]]:
     """
-    Return the entries in other partitions and in lists, and what is counted in its partition, under names that the
+    Return the entries in other partitions and in lists, and what is counted, under names that the
     model does not declare; of a newer entity none. What is due under a name that is not noted yet was renamed, as its
     check reports.
     """
@@ -58,7 +58,7 @@ def _undeclared_entries(snapshot: EntitySnapshot) -> list[tuple[str, Any]]:
         if name not in derived
         and (
             isinstance(entry, (PlacedEntry, PlacedListEntry, ListEntry))
-            or (isinstance(entry, AggregateEntry) and entry not in renamed)
+            or (isinstance(entry, (AggregateEntry, SubtotalEntry)) and entry not in renamed)
         )
         and snapshot.age != "newer"
     ]
@@ -281,7 +281,7 @@ class EntityCheck(EntryCheck):
         for name, entry in _undeclared_entries(snapshot):
             if isinstance(entry, ListEntry):
                 key, where = entry.list_key, f"the list {entry.list_key!r}"
-            elif isinstance(entry, AggregateEntry):
+            elif isinstance(entry, (AggregateEntry, SubtotalEntry)):
                 key, where = entry.row_key, f"what it adds to {entry.row_key!r}"
             else:
                 key = entry.row_key

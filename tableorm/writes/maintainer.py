@@ -405,19 +405,21 @@ def is_proven(entry: ManifestEntry, write: PlannedWrite) -> bool:
         entry: An entry of the manifest.
         write: The write of the entity.
     """
+    return prover_of(entry, write) is not None
+
+
+def prover_of(entry: ManifestEntry, write: PlannedWrite) -> Maintainer | None:
+    """Return the declaration by which the stored fields of an entity say what its manifest says; None if none does."""
     schema, stored = write.change.schema, write.origin.stored
     if schema is None or stored is None or not stored.complete:
-        return False
+        return None
     row = stored.row
+    alike = [m for m in schema.derived.values() if isinstance(m, Maintainer) and m.entry_type is type(entry)]
     try:
         values = cast("dict[str, Any]", schema.decode(row.copy()).__dict__)
-        return any(
-            each.proves(entry, values, *row_keys(row))
-            for each in schema.derived.values()
-            if isinstance(each, Maintainer) and each.entry_type is type(entry)
-        )
+        return next((each for each in alike if each.proves(entry, values, *row_keys(row))), None)
     except TableOrmError:
-        return False
+        return None
 
 
 def load_known(kinds: KindSet, row: Row, label: str) -> Entity | PropertyBag | None:

@@ -2,12 +2,17 @@
 Totals across partitions that an upgrade of the entity that holds them has renamed: nothing counts twice.
 """
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tableorm import Count, Database, Entity, Mapped, PropertyBag, Sum, connect, field, upgrade
+from tableorm import Count, Damage, Database, Entity, Mapped, PropertyBag, Sum, connect, field, upgrade
+from tests.databases import memory_database
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
 
@@ -149,3 +154,118 @@ async def test_a_repair_drops_former_names_of_totals_in_other_partitions(db: Dat
         await worker.drain()
     crew = await db.get(Crew, name="a")
     assert (crew.members, crew.score) == (3, 30)
+
+
+class Box(Entity, table="RenamedItems", partition_key="{box}", row_key="box"):
+    box: Mapped[str]
+    number: Mapped[int] = field(default=0, maintained=True)
+    weight: Mapped[int] = field(default=0, maintained=True)
+
+
+class Shelf(Entity, table="RenamedShelves", partition_key="shelves", row_key="shelf_{shelf}"):
+    shelf: Mapped[str]
+    weight: Mapped[int] = field(default=0, maintained=True)
+
+
+class AnyItem(Entity, abstract=True, table="RenamedItems", partition_key="{box}", row_key="item_{id}", tracked=True):
+    box: Mapped[str]
+    id: Mapped[int]
+    weight: Mapped[int]
+    shelf: Mapped[str] = field(default="a")
+
+
+class OldItem(AnyItem, kind="Item"):
+    counted = Count(lambda: Box.number, box="{box}", where=lambda item: item.weight > 0)
+    weighed = Sum("weight", lambda: Box.weight, box="{box}")
+    carried = Sum("weight", lambda: Shelf.weight, shelf="{shelf}", create=True, consistency="eventual")
+
+
+class NewItem(AnyItem, kind="Item"):
+    number = Count(lambda: Box.number, box="{box}", where=lambda item: item.weight > 0)
+    weight_of_all = Sum("weight", lambda: Box.weight, box="{box}")
+    load = Sum("weight", lambda: Shelf.weight, shelf="{shelf}", create=True, consistency="eventual")
+
+
+class BareItem(AnyItem, kind="Item"):
+    """Declares no totals any longer."""
+
+
+class Weight(Entity, table="RenamedItems", partition_key="{box}", row_key="weight_{id}"):
+    """Adds to the same fields."""
+
+    box: Mapped[str]
+    id: Mapped[int]
+    weight: Mapped[int]
+
+    summed = Sum("weight", lambda: Box.weight, box="{box}")
+    carried = Sum("weight", lambda: Shelf.weight, shelf="a", create=True, consistency="eventual")
+
+
+ItemModel: TypeAlias = type[OldItem] | type[NewItem]
+STEPS = st.lists(st.tuples(st.sampled_from([OldItem, NewItem]), st.integers(1, 3), st.integers(-1, 2)), max_size=9)
+
+
+async def box_and_shelves(db: Database, item: type[AnyItem]) -> tuple[int, int, dict[str, int]]:
+    async with db.worker(item, Weight, Box, Shelf) as worker:
+        await worker.drain()
+    box = await db.get(Box, box="x")
+    return box.number, box.weight, {each.shelf: each.weight async for each in db.select(Shelf) if each.weight}
+
+
+@given(steps=STEPS, build=st.booleans())
+async def test_a_renamed_total_follows_the_writes_of_both_programs(
+    steps: list[tuple[ItemModel, int, int]], build: bool
+) -> None:
+    """Whatever name the manifest of an entity has; what follows a rename finds nothing to count again."""
+    async with memory_database(Box, OldItem, Weight, Shelf) as db:
+        await db.insert(Box(box="x"))
+        weights: dict[int, int] = {}
+        for model, number, weight in steps:
+            if weight < 0:
+                await db.delete(model.key(box="x", id=number), if_match="*", missing_ok=True)
+                weights.pop(number, None)
+                continue
+            shelf = "ab"[weight % 2]
+            if number in weights:
+                item = await db.get(model, box="x", id=number)
+                item.weight, item.shelf = weight, shelf
+                await db.save(item)
+            else:
+                await db.insert(model(box="x", id=number, weight=weight, shelf=shelf))
+            weights[number] = weight
+        shelves = {"ab"[odd]: sum(each for each in weights.values() if each % 2 == odd) for odd in (0, 1)}
+        expected = (
+            sum(each > 0 for each in weights.values()),
+            sum(weights.values()),
+            {shelf: weight for shelf, weight in shelves.items() if weight},
+        )
+        assert await box_and_shelves(db, NewItem) == expected
+        if build:
+            for declared in (NewItem.number, NewItem.weight_of_all, NewItem.load):
+                await db.build_index(declared)
+        else:
+            await db.audit(NewItem, Box, Shelf, repair=True)
+        assert await box_and_shelves(db, NewItem) == expected
+        assert (await db.audit(NewItem, Box, Shelf)).clean
+        if not build:
+            rows = db.select_raw("RenamedItems").allow_scan()
+            names = {name for bag in await rows.all() for name in json.loads(bag.get("_ix", "{}"))}
+            assert names <= set(NewItem.__schema__.derived)
+
+
+async def test_a_repair_takes_removed_totals_back(caplog: pytest.LogCaptureFixture) -> None:
+    """Also those across partitions; afterwards writes of the entities leave nothing to do."""
+    async with memory_database(Box, OldItem, Weight, Shelf) as db:
+        await db.insert(Box(box="x"))
+        await db.insert(Weight(box="x", id=1, weight=100))
+        for number in (1, 2):
+            await db.insert(OldItem(box="x", id=number, weight=number))
+        assert await box_and_shelves(db, OldItem) == (2, 103, {"a": 103})
+        found = await db.audit(BareItem, Weight, Box, Shelf)
+        assert sum(each.damage is Damage.UNDECLARED for each in found.findings) == 6
+        await db.audit(BareItem, Weight, Box, Shelf, repair=True)
+        assert (await box_and_shelves(db, BareItem))[1:] == (100, {"a": 100})
+        assert (await db.audit(BareItem, Weight, Box, Shelf)).clean
+        await db.delete(BareItem.key(box="x", id=1), if_match="*")
+        assert (await box_and_shelves(db, BareItem))[1:] == (100, {"a": 100})
+    assert "left to workers" not in caplog.text

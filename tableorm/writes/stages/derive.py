@@ -28,7 +28,7 @@ from ...models.write_tokens import new_token
 from ...outbox.decision import Work
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb, row_keys
-from ..maintainer import Fill, Maintainer, Source, effects_of_delete, rules_of, undo_entry
+from ..maintainer import Fill, Maintainer, Source, effects_of_delete, prover_of, rules_of, undo_entry
 from ..patch import Expects, Extent, Value
 from ..plan import Change, Effect, Mode, PlannedWrite, check_allowed, refuse_before_sending
 from ..rows import changes
@@ -162,10 +162,11 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
             f"{change}: rows are derived from this one by {', '.join(stored)[:200]}, which a bag cannot keep right; "
             "write it through its model"
         )
-    deferred: Entries = {name: (entry,) for name, entry in stored.items() if entry.deferred}
+    named = stored if schema is None else _with_current_names(write, schema, stored)
+    deferred: Entries = {name: (entry,) for name, entry in named.items() if entry.deferred}
     if write.after is None:
         deferred = {name: some for name, some in deferred.items() if not some[0].transient}
-        undone = [effect for name, entry in stored.items() for effect in undo_entry(name, entry, write)]
+        undone = [effect for name, entry in named.items() for effect in undo_entry(name, entry, write)]
         undone += effects_of_delete(write)
         if change.mark is not None:
             return write, _effects_in_move(change.mark, undone)
@@ -181,7 +182,7 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
         return write, []  # it is tracked for another reason, such as that it is wide
     row = cast("Row", write.after)
     source = _source(write, schema, row, seen, result)
-    old, new = stored.copy(), dict[str, ManifestEntry]()
+    old, new = {**named}, dict[str, ManifestEntry]()
     effects: list[Effect] = []
     for name, each in schema.derived.items():
         if not isinstance(each, Maintainer):
@@ -373,12 +374,15 @@ def _rebuild(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, list[E
     except DecodeError:
         stored = None
     names = frozenset(change.only or ())
-    new = {name: entry for name, entry in (stored or {}).items() if name not in names}
+    old = _with_current_names(write, schema, stored or {})
+    new = {name: entry for name, entry in old.items() if name not in names}
     source = _source(write, schema, row, None, result)
     effects: list[Effect] = []
-    deferred: Entries = {n: (e,) for n, e in (stored or {}).items() if n in names and e.deferred}
+    # No program that declares a removed total is left to copy its subtotals: the audit verifies these.
+    removed = {n for n, e in old.items() if isinstance(e, SubtotalEntry) and n not in schema.derived}
+    deferred: Entries = {n: (e,) for n, e in old.items() if n in names - removed and e.deferred}
     for name in sorted(names):
-        each, before = schema.derived.get(name), (stored or {}).get(name)
+        each, before = schema.derived.get(name), old.get(name)
         if isinstance(each, Maintainer):
             entry, found = each.rebuild(before, source)
             if entry is not None:
@@ -386,14 +390,26 @@ def _rebuild(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, list[E
             effects += found
             if each.deferred:
                 _note_entries(deferred, name, None, entry)
-            if before is None and isinstance(entry, (AggregateEntry, SubtotalEntry)) and not found:
-                # What it adds is there, and was noted under a former name.
-                new = {n: e for n, e in new.items() if n == name or n in schema.derived or e != entry}
         elif before is not None and before not in [entry for n, entry in new.items() if n in schema.derived]:
             effects += undo_entry(name, before, write, checked=True)
     if deferred:
         _defer(result, write, row, deferred)
     return _with_manifest(write, stored, new), effects
+
+
+def _with_current_names(
+    write: PlannedWrite, schema: Schema, manifest: Mapping[str, ManifestEntry]
+) -> Mapping[str, ManifestEntry]:
+    """Return a manifest in which renamed counts and sums have the names that they have now."""
+    if manifest.keys() <= schema.derived.keys():
+        return manifest
+    found = dict(manifest)
+    for name, entry in manifest.items():
+        if name not in schema.derived and isinstance(entry, (AggregateEntry, SubtotalEntry)):
+            current = prover_of(entry, write)
+            if current is not None and current.name not in found:
+                found[current.name] = found.pop(name)
+    return found
 
 
 def _values(write: PlannedWrite, schema: Schema, row: Row) -> Mapping[str, Any]:
