@@ -21,12 +21,30 @@ from .planning.plan import Point
 from .progress import ReadProgress, key_of_entity
 from .run import LoadPacer, fetch_pages
 
+E = TypeVar("E")
 E_co = TypeVar("E_co", covariant=True)
 
 # A page that is still short after so many requests is given as it is.
 _REQUESTS_OF_A_PAGE = 10
 # And one that is still short after so many parts of the query.
 _PARTS_OF_A_PAGE = 10
+
+
+_MOST_SHOWN = 100
+"""Entities that a notebook shows."""
+
+
+class Results(list[E]):
+    """A list of entities, which notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        return _table_of(self)
+
+
+def _table_of(entities: list[Any]) -> str:
+    rows = [shown_values(each) if isinstance(each, Entity) else dict(each) for each in entities[:_MOST_SHOWN]]
+    rest = f", the first {_MOST_SHOWN} of which are:" if len(entities) > _MOST_SHOWN else ""
+    return html_table(counted(len(entities), "entity") + rest, rows)
 
 
 @attrs.frozen
@@ -49,9 +67,7 @@ class Page(Generic[E_co]):
             raise ModelError("a page can't be iterated; use page.items")
 
     def _repr_html_(self) -> str:
-        given: list[Any] = self.items
-        rows = [shown_values(each) if isinstance(each, Entity) else dict(each) for each in given]
-        return html_table(counted(len(rows), "entity"), rows)
+        return _table_of(self.items)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:

@@ -40,7 +40,7 @@ from .explain import WITHOUT_KIND, Explanation
 from .follow import check_durations, find_moment, follow_log
 from .misfits import taker_of
 from .misuse import check_count
-from .pages import EntityStream, Page, fetch_page
+from .pages import EntityStream, Page, Results, fetch_page
 from .planning.index_choice import choose_index
 from .planning.index_following import PrimaryFetch, conditions_on_entries, plan_fetch, unverified_kinds
 from .planning.normalize import refuse_encrypted
@@ -150,8 +150,8 @@ class Query(QueryDescription[E_co]):
             if not more and self._models == (relation.model,):
                 found = await relation._read_with(self._db, self, self._where)  # pyright: ignore[reportPrivateUsage]
                 if found is not None:
-                    return found
-        return [entity async for part in await self._loaded_results(None) for entity in part]
+                    return Results(found)
+        return Results([entity async for part in await self._loaded_results(None) for entity in part])
 
     async def first(self) -> E_co | None:
         """

@@ -12,6 +12,7 @@ from ..errors import DecodeError
 from .cursors import sources_of
 from .execution import CONCURRENCY, QueryExecution, bound_together
 from .misuse import check_count, not_a_list
+from .pages import Results
 from .query import Query, start_query
 from .run import load_entities, requests_ahead
 
@@ -61,7 +62,7 @@ class Union(Generic[E]):
 
             results = await db.union(first, second).all()
         """
-        return [entity async for entity in self]
+        return Results([entity async for entity in self])
 
     def __aiter__(self) -> AsyncIterator[E]:
         return self._iterate()

@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 
 import tableorm
-from tableorm import Database, Entity, GrantExplanation, Index, Mapped, ModelError, PropertyBag, connect, field, many
+from tableorm import (
+    Database,
+    Entity,
+    GrantExplanation,
+    Index,
+    Mapped,
+    ModelError,
+    Page,
+    PropertyBag,
+    connect,
+    field,
+    many,
+)
 from tableorm.protocol.key_range import KeyRange
 from tests.databases import database_fixture
 
@@ -72,6 +84,7 @@ async def test_notebooks_show_tables(db: Database) -> None:
     )
 
     cells = in_notebook(page)
+    assert in_notebook(await query.all()).lines == in_notebook(await db.union(query).all()).lines == cells.lines
     assert cells.lines == [["owner", "id", "note"], ["a", "1", "<b>&amp;</b>"], ["a", "2", ""]]
     assert cells.tags == {"table", "caption", "tr", "th", "td"}
     assert [line[:2] for line in in_notebook(explained).lines[1:]] == [
@@ -97,7 +110,8 @@ async def test_notebooks_show_tables(db: Database) -> None:
 
 
 async def test_notebooks_show_the_beginning_of_long_values(db: Database) -> None:
-    """A page of large values stays a table that a browser can draw."""
+    """A table of many or large values stays one that a browser can draw."""
+    assert len(in_notebook(Page([Shown(owner="a", id=n) for n in range(1_000)], None)).lines) == 101
     await db.insert(PropertyBag("ShownThings", "a", "long", {"text": "x" * 30_000}))
     query = db.select_raw("ShownThings").where("PartitionKey eq 'a'")
     (line,) = in_notebook(await query.page()).lines[1:]
