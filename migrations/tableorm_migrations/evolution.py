@@ -291,6 +291,7 @@ def _building(model: ModelLayout, name: str) -> bool | None:
 
 
 def _compare_derived(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
+    gone = {name: each for name, each in old.derived.items() if name not in new.derived}
     for name, each in new.derived.items():
         tell, former, pattern = partial(_difference, new, member=name), old.derived.get(name), each["pattern"]
         known = former or old.removed_derived.get(name)
@@ -302,7 +303,12 @@ def _compare_derived(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]
         elif former is None and pattern == "Feed":
             yield tell("feed-added", "it is new")
         elif former is None and pattern not in HAVE_STATES:
-            yield tell("count-added", f"{pattern} is new")
+            before = next((name for name, layout in gone.items() if layout == each), None)
+            if before is None:
+                yield tell("count-added", f"{pattern} is new")
+            else:
+                del gone[before]
+                yield tell("count-renamed", f"{before} becomes {name}")
         elif former is None and known is not None:
             yield tell("index-returned", "it was removed before")
         elif former is None:
@@ -311,7 +317,6 @@ def _compare_derived(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]
         elif _building(old, name) != (building := _building(new, name)):
             code = {None: "index-asked", True: "index-hidden", False: "index-readable"}[building]
             yield tell(code, f"building={building}")
-    for name in old.derived:
-        if name not in new.derived:
-            removed = "feed-removed" if old.derived[name]["pattern"] == "Feed" else "derived-removed"
-            yield _difference(new, removed, "it is gone", name)
+    for name, each in gone.items():
+        removed = "feed-removed" if each["pattern"] == "Feed" else "derived-removed"
+        yield _difference(new, removed, "it is gone", name)
