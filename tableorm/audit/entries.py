@@ -58,7 +58,7 @@ def _undeclared_entries(snapshot: EntitySnapshot) -> list[tuple[str, Any]]:
         if name not in derived
         and (
             isinstance(entry, (PlacedEntry, PlacedListEntry, ListEntry))
-            or (isinstance(entry, (AggregateEntry, SubtotalEntry)) and entry not in renamed)
+            or (isinstance(entry, (AggregateEntry, SubtotalEntry)) and snapshot.is_known and entry not in renamed)
         )
         and snapshot.age != "newer"
     ]

@@ -37,7 +37,7 @@ from ..outbox.shared_bell import SharedBell, SharedMessage
 from ..outbox.workflow import Progress
 from ..protocol.codes import Code, Fault
 from ..stores import Row, RowAddress
-from .maintainer import Maintainer, PagedRules, deferred_rules
+from .maintainer import Maintainer, PagedRules, deferred_rules, maintainers_of
 from .plan import Mode, Refusal, WritePlan, refuse_before_sending, refuse_some
 from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of
 
@@ -398,7 +398,7 @@ async def _carry_out_work(
             rules = deferred_rules(name, entries[0])
             if isinstance(rules, PagedRules):
                 await _do_pages(db, source, name, entries[-1], rules, progress, number)
-            elif schema is not None and (former := _former(schema, name, form)) is not None:
+            elif schema is not None and (former := _former(schema, name, entries)) is not None:
                 await former.reconcile(db, source, entries)
             else:
                 await rules.remove(db, source, name, entries)
@@ -414,10 +414,17 @@ async def _carry_out_work(
     await map_together(reconcile, last)
 
 
-def _former(schema: Schema, name: str, form: type[ManifestEntry]) -> Maintainer | None:
-    """Return what declares a total, which nothing else knows, in another class that the entity may have been of."""
-    found = (each.derived.get(name) for each in relatives(schema)) if form is SubtotalEntry else ()
-    return next((each for each in found if isinstance(each, Maintainer) and each.entry_type is form), None)
+def _former(schema: Schema, name: str, entries: Sequence[ManifestEntry]) -> Maintainer | None:
+    """
+    Return what declares a total, which nothing else knows, in another class that the entity may have been of, or under
+    another name.
+    """
+    form = type(entries[0])
+    some = (
+        [each for other in relatives(schema) for each in maintainers_of(other, form)] if form is SubtotalEntry else []
+    )
+    named = [each for each in some if each.name == name]
+    return next(iter(named or [each for each in some if all(map(each.adopts, entries))]), None)
 
 
 class _LeftToWorkers(TableOrmError):

@@ -6,7 +6,7 @@ entries it has `EntryRules`, which undo an entry, whether this program declares 
 and bulk, know nothing else of patterns.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, TypeVar, cast
 
@@ -17,7 +17,7 @@ from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry, ReservedEntry
 from ..models.property_bag import PropertyBag
 from ..models.reserved import MANIFEST, WRITE_TOKENS
-from ..models.schema import DerivedSchema
+from ..models.schema import DerivedSchema, Schema
 from ..models.write_tokens import tokens_of, with_token
 from ..outbox.reservations import Held
 from ..stores import Operation, Row, RowAddress, Verb, row_keys
@@ -121,6 +121,11 @@ class Maintainer(DerivedSchema):
         """Return what a delete of the entity does to other rows, whatever its manifest says; usually nothing."""
         del write
         return []
+
+    def adopts(self, entry: ManifestEntry) -> bool:
+        """Return whether it can do the work that an entry of a declaration with another name has left."""
+        del entry
+        return False
 
     def proves(self, entry: ManifestEntry, values: Mapping[str, Any], partition_key: str, row_key: str) -> bool:
         """
@@ -405,19 +410,41 @@ def is_proven(entry: ManifestEntry, write: PlannedWrite) -> bool:
         entry: An entry of the manifest.
         write: The write of the entity.
     """
-    return prover_of(entry, write) is not None
+    schema = write.change.schema
+    alike = () if schema is None else maintainers_of(schema, type(entry))
+    values = stored_values(write) if alike else None
+    return values is not None and prover_of(alike, entry, values, write) is not None
 
 
-def prover_of(entry: ManifestEntry, write: PlannedWrite) -> Maintainer | None:
-    """Return the declaration by which the stored fields of an entity say what its manifest says; None if none does."""
+def maintainers_of(schema: Schema, form: type[ManifestEntry]) -> list[Maintainer]:
+    """Return the declarations of a model that note entries of a form."""
+    return [each for each in schema.derived.values() if isinstance(each, Maintainer) and each.entry_type is form]
+
+
+def stored_values(write: PlannedWrite) -> Mapping[str, Any] | None:
+    """Return the fields of an entity as they are stored; None if they are not all known, or can't be read."""
     schema, stored = write.change.schema, write.origin.stored
     if schema is None or stored is None or not stored.complete:
         return None
-    row = stored.row
-    alike = [m for m in schema.derived.values() if isinstance(m, Maintainer) and m.entry_type is type(entry)]
     try:
-        values = cast("dict[str, Any]", schema.decode(row.copy()).__dict__)
-        return next((each for each in alike if each.proves(entry, values, *row_keys(row))), None)
+        return cast("Mapping[str, Any]", schema.decode(stored.row.copy()).__dict__)
+    except TableOrmError:
+        return None
+
+
+def prover_of(
+    some: Iterable[Maintainer], entry: ManifestEntry, values: Mapping[str, Any], write: PlannedWrite
+) -> Maintainer | None:
+    """
+    Return the declaration by which these fields of an entity say what its manifest says; None if none does. Where
+    several count in one field, this prefers one that would note the same entry.
+    """
+    stored = write.origin.stored
+    assert stored is not None
+    keys = row_keys(stored.row)
+    try:
+        found = [each for each in some if each.proves(entry, values, *keys)]
+        return next((each for each in found if each.entry(values, *keys) == entry), found[0] if found else None)
     except TableOrmError:
         return None
 

@@ -101,6 +101,12 @@ class EventualAggregateMaintainer(AggregateMaintainer):
         same = entry.holder.is_same(due.holder) and self.property_of(entry.field) == due.field
         return same and (self.of is not None or entry.amount == 1)
 
+    def adopts(self, entry: ManifestEntry) -> bool:
+        """Return whether the entry is of the same table and field: the name was another one."""
+        if not isinstance(entry, SubtotalEntry) or entry.table != self.target[0].table_name():
+            return False
+        return self.may_be_in(entry.holder) and self.property_of(entry.field) is not None
+
     def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Move what the entity has added under a former name of the total; otherwise as any count or sum."""
         entry, due = super().rebuild(before, source)

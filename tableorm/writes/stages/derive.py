@@ -28,7 +28,17 @@ from ...models.write_tokens import new_token
 from ...outbox.decision import Work
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb, row_keys
-from ..maintainer import Fill, Maintainer, Source, effects_of_delete, prover_of, rules_of, undo_entry
+from ..maintainer import (
+    Fill,
+    Maintainer,
+    Source,
+    effects_of_delete,
+    maintainers_of,
+    prover_of,
+    rules_of,
+    stored_values,
+    undo_entry,
+)
 from ..patch import Expects, Extent, Value
 from ..plan import Change, Effect, Mode, PlannedWrite, check_allowed, refuse_before_sending
 from ..rows import changes
@@ -403,12 +413,17 @@ def _with_current_names(
     """Return a manifest in which renamed counts and sums have the names that they have now."""
     if manifest.keys() <= schema.derived.keys():
         return manifest
-    found = dict(manifest)
+    found, values = dict(manifest), None
     for name, entry in manifest.items():
-        if name not in schema.derived and isinstance(entry, (AggregateEntry, SubtotalEntry)):
-            current = prover_of(entry, write)
-            if current is not None and current.name not in found:
-                found[current.name] = found.pop(name)
+        if name in schema.derived or not isinstance(entry, (AggregateEntry, SubtotalEntry)):
+            continue
+        free = [each for each in maintainers_of(schema, type(entry)) if each.name not in found]
+        if not free:
+            continue
+        values = values or stored_values(write)  # decoded once: a manifest may have many names
+        current = None if values is None else prover_of(free, entry, values, write)
+        if current is not None:
+            found[current.name] = found.pop(name)
     return found
 
 
