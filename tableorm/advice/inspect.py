@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 
 from ..connection.connection import Connected, connection_of
-from ..connection.tasks import work_together
+from ..connection.tasks import work_off
 from ..errors import AccessDenied, ModelError, shown
 from ..inspection import Proposal, propose
 from ..jobs.plan import MOST_RANGES, plan_ranges
@@ -55,27 +55,25 @@ async def inspect_table(
     ranges = await plan_ranges(connection, "inspect_table", [(table, ())], most=most, many=True)
     share = math.inf if rows is None else math.ceil(rows / len(ranges))
     found: list[list[Row]] = [[] for _ in ranges]
-    left = iter(range(len(ranges)))
     done, whole = 0, True
 
-    async def work() -> None:
+    async def read(number: int) -> None:
         nonlocal done, whole
-        for number in left:
-            own, continuation = found[number], None
-            while True:
-                size = int(min(MAX_PAGE, share - len(own)))
-                query = RowQuery(ranges[number].partitions)
-                page = await connection.read_page(f"inspect {table}", table, query, size, continuation)
-                own += page.rows
-                continuation = page.continuation
-                if on_progress is not None:
-                    on_progress(sum(map(len, found)), done / len(ranges))
-                if continuation is None or len(own) >= share:
-                    break
-            done += 1
-            whole = whole and continuation is None
+        own, continuation = found[number], None
+        while True:
+            size = int(min(MAX_PAGE, share - len(own)))
+            query = RowQuery(ranges[number].partitions)
+            page = await connection.read_page(f"inspect {table}", table, query, size, continuation)
+            own += page.rows
+            continuation = page.continuation
+            if on_progress is not None:
+                on_progress(sum(map(len, found)), done / len(ranges))
+            if continuation is None or len(own) >= share:
+                break
+        done += 1
+        whole = whole and continuation is None
 
-    await work_together(work, min(_PARALLEL, len(ranges)))
+    await work_off(read, range(len(ranges)), _PARALLEL)
     tables: list[str] = []
     with contextlib.suppress(AccessDenied):  # a token may be one for this table only
         tables = await connection.list_tables()

@@ -3,21 +3,21 @@
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import attrs
 
 from ..connection.connection import Connected, Connection, connection_of
-from ..connection.tasks import map_together, work_together
+from ..connection.tasks import map_together, work_off
 from ..errors import ModelError, counted, shown
 from ..jobs.plan import narrow
 from ..keys.ranges import divide
 from ..protocol.limits import MAX_PAGE
 from ..protocol.redaction import escape_unprintable
 from ..stores import Bounds, Row, RowQuery
-from .totals import KindStatistics, Totals, count_partitions
+from .totals import KindStatistics, Totals
 
 _RANGES_PER_WORKER = 4
 _MOST_PARTS = 16  # of a range that is divided
@@ -54,6 +54,7 @@ class TableStatistics:
         partitions: How many partitions contain them.
         kinds: The rows by kind, the value of the property `EntityType`, the largest first; "" for rows without one.
         largest: The partitions with the most rows, and their number of rows.
+        incomplete: Those of the largest partitions of which only the first rows were counted.
         prefixes: Prefixes of PartitionKeys that cover at least a fifth of the rows, and their number of rows: the
             longest such prefixes, except where a single partition has as many.
         exact: Whether all rows were read; otherwise the figures are those of a sample.
@@ -66,6 +67,7 @@ class TableStatistics:
     partitions: int
     kinds: Mapping[str, KindStatistics]
     largest: Mapping[str, int]
+    incomplete: Sequence[str]
     prefixes: Mapping[str, int]
     exact: bool
     requests: int
@@ -93,31 +95,30 @@ class TableStatistics:
 
     def __str__(self) -> str:
         rows, partitions = counted(self.rows, "row"), counted(self.partitions, "partition")
-        which = "" if self.exact else "a sample of "
         lines = [
-            f"{self.table}: {which}{rows} in {partitions}, {_show_size(self.size)}",
+            f"{self.table}: {'' if self.exact else 'sampled '}{rows} in {partitions}, {_show_size(self.size)}",
             f"  {'all rows were' if self.exact else 'the sample was'} read by {counted(self.requests, 'request')}",
         ]
-        lines += self._show("kinds", {kind or "(none)": each.rows for kind, each in self.kinds.items()}, self.kinds)
+        sizes = [f"  {_show_size(each.size):>9}" for each in self.kinds.values()]
+        lines += self._show("kinds", {kind or "(none)": each.rows for kind, each in self.kinds.items()}, sizes)
         if "" in self.kinds:
             lines.append("    (none): no EntityType; only models with kind=None find these rows")
-        lines += self._show("largest partitions", self.largest)
-        lines += self._show(
-            "PartitionKeys that begin alike", {f"{prefix}...": n for prefix, n in self.prefixes.items()}
-        )
+        lines += self._show("largest partitions", self.largest, more=self.incomplete)
+        prefixes = {f"{prefix}...": n for prefix, n in self.prefixes.items()}
+        lines += self._show("common PartitionKey prefixes", prefixes)
         return "\n".join(lines)
 
     def _show(
-        self, title: str, rows: Mapping[str, int], kinds: Mapping[str, KindStatistics] | None = None
+        self, title: str, rows: Mapping[str, int], sizes: Sequence[str] = (), more: Sequence[str] = ()
     ) -> list[str]:
         if not rows:
             return []
-        sizes = [f"  {_show_size(each.size):>9}" for each in kinds.values()] if kinds else [""] * len(rows)
-        names, numbers = [escape_unprintable(name) for name in rows], [f"{number:,}" for number in rows.values()]
+        names = [escape_unprintable(name) for name in rows]
+        numbers = [f"{number:,}{'+' if name in more else ' ' * bool(more)}" for name, number in rows.items()]
         width, digits = max(map(len, names)), max(map(len, numbers))
-        return [f"  {title}"] + [
+        return [f"  {title}{'' if self.exact else ' in the sample'}"] + [
             f"    {name:<{width}}  {text:>{digits}}  {number / max(1, self.rows):>4.0%}{size}"
-            for name, text, number, size in zip(names, numbers, rows.values(), sizes, strict=True)
+            for name, text, number, size in zip(names, numbers, rows.values(), sizes or [""] * len(rows), strict=True)
         ]
 
 
@@ -166,23 +167,26 @@ class _Measurement:
         self._requests = self._done = 0
         self._ranges = 1
         self._totals = Totals()
+        self._incomplete = set[str]()  # partitions of which only the first rows were counted
 
     async def run(self, sample: int | None, parallel: int) -> TableStatistics:
         # Most tables fit into a page: there a sample is worse and no cheaper.
-        exact = await self._read_range(Bounds(), whole=False)
-        if not exact:
-            self._totals = Totals()
+        await self._read_range(Bounds(), whole=False)
+        skipped = False
+        if self._incomplete:
+            self._totals, self._done = Totals(), 0
+            self._incomplete.clear()
             if sample is None:
                 ranges = divide(
                     await narrow(self._find_first, Bounds()) or Bounds(), (None,), parallel * _RANGES_PER_WORKER
                 )
-                count = len(ranges)
             else:
                 ranges = await self._find_ranges(sample)
-                count = min(sample, len(ranges))
-            chosen = [ranges[len(ranges) * number // count] for number in range(count)]
-            exact = await self._read(chosen, parallel, whole=sample is None) and count == len(ranges)
-        return self._summarize(exact=exact)
+            self._ranges = min(sample or len(ranges), len(ranges))
+            chosen = [ranges[len(ranges) * number // self._ranges] for number in range(self._ranges)]
+            await work_off(partial(self._read_range, whole=sample is None), chosen, min(parallel, len(chosen)))
+            skipped = len(chosen) < len(ranges)
+        return self._summarize(exact=not (skipped or self._incomplete))
 
     async def _fetch(self, bounds: Bounds, limit: int, continuation: str | None) -> tuple[list[Row], str | None]:
         """Return a page of a range of partitions, and where the next one begins."""
@@ -208,53 +212,44 @@ class _Measurement:
 
     async def _find_first(self, bounds: Bounds) -> str | None:
         """Return the first PartitionKey in a range; None if it has no rows."""
-        rows, continuation = await self._fetch(bounds, 1, None)
-        while not rows and continuation is not None:  # the service may end a page before the first row
+        continuation: str | None = None
+        while True:  # the service may end a page before the first row
             rows, continuation = await self._fetch(bounds, 1, continuation)
-        return str(rows[0]["PartitionKey"]) if rows else None
+            if rows or continuation is None:
+                return str(rows[0]["PartitionKey"]) if rows else None
 
-    async def _read(self, ranges: list[Bounds], parallel: int, *, whole: bool) -> bool:
-        """Count the rows of ranges, or of the first page of each; return whether these were all of their rows."""
-        left = iter(ranges)
-        ended = True
-        self._ranges = len(ranges)
-
-        async def work() -> None:
-            nonlocal ended
-            for bounds in left:
-                ended = await self._read_range(bounds, whole=whole) and ended
-                self._done += 1
-
-        await work_together(work, min(parallel, len(ranges)))
-        return ended
-
-    async def _read_range(self, bounds: Bounds, *, whole: bool) -> bool:
-        """Count the rows of a range, or of its first page; return whether these were all of its rows."""
+    async def _read_range(self, bounds: Bounds, *, whole: bool) -> None:
+        """Count the rows of a range, or of its first page."""
         continuation: str | None = None
         partition, number = "", 0
         while True:
             rows, continuation = await self._fetch(bounds, MAX_PAGE, continuation)
             self._totals.add_rows(rows)
-            for key, some in count_partitions(rows):
-                if key != partition:
+            for row in rows:
+                if row["PartitionKey"] != partition:
                     self._totals.add_partition(partition, number)
-                    partition, number = key, 0
-                number += some
+                    partition, number = row["PartitionKey"], 0
+                number += 1
             if self._on_progress is not None:
                 self._on_progress(self._totals.rows, self._done / self._ranges)
             if continuation is None or (rows and not whole):
                 self._totals.add_partition(partition, number)
-                return continuation is None
+                if continuation is not None:
+                    self._incomplete.add(partition)
+                self._done += 1
+                return
 
     def _summarize(self, *, exact: bool) -> TableStatistics:
         totals = self._totals
+        largest = dict(totals.places.find_largest(_LARGEST))
         return TableStatistics(
             table=self._table,
             rows=totals.rows,
             size=totals.size,
             partitions=totals.partitions,
             kinds=dict(sorted(totals.kinds.items(), key=lambda item: (-item[1].rows, item[0]))),
-            largest=dict(totals.places.find_largest(_LARGEST)),
+            largest=largest,
+            incomplete=[partition for partition in largest if partition in self._incomplete],
             prefixes=dict(totals.places.find_prefixes(max(1, math.ceil(_HOT * totals.rows)))),
             exact=exact,
             requests=self._requests,

@@ -2,8 +2,8 @@
 What is counted of rows: how many there are, their bytes, their kinds, and in which partitions they are.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Sequence
+from itertools import pairwise
 
 import attrs
 
@@ -61,8 +61,9 @@ class PartitionCounts:
                 depth, rows, left = stack.pop()
                 if left >= least:
                     left = 0
-                    if not previous[: int(depth)].endswith(_END):
-                        found.append((previous[: int(depth)], rows))
+                    prefix = previous[:depth]
+                    if not prefix.endswith(_END):
+                        found.append((prefix, rows))
                 if stack[-1][0] < length:
                     stack.append([length, 0, 0])
                 stack[-1][1] += rows
@@ -71,10 +72,7 @@ class PartitionCounts:
         for prefix in sorted(self._prefixes):
             close(len(common_prefix(previous, prefix)))
             rows = self._prefixes[prefix]
-            if stack[-1][0] < len(prefix):
-                stack.append([len(prefix), 0, 0])
-            stack[-1][1] += rows
-            stack[-1][2] += rows
+            stack.append([len(prefix), rows, rows])
             previous = prefix
         close(0)
         return sorted(found, key=lambda item: (-item[1], item[0]))
@@ -131,25 +129,17 @@ class Totals:
         """Count rows, but for the partitions that they are in."""
         self.rows += len(rows)
         for row in rows:
-            size = entity_size(row)
+            size, kind = entity_size(row), row.get(ENTITY_TYPE)
             self.size += size
-            kind = row.get(ENTITY_TYPE)
-            self._add_kind(kind if isinstance(kind, str) else "", size)
+            if not isinstance(kind, str):
+                kind = ""
+            if kind not in self.kinds and len(self.kinds) >= _MOST_KINDS:
+                kind = _OTHER_KINDS
+            before = self.kinds.get(kind, KindStatistics(0, 0))
+            self.kinds[kind] = KindStatistics(before.rows + 1, before.size + size)
 
     def add_partition(self, partition: str, rows: int) -> None:
         """Count all rows of a partition as its rows, if there are any; `add_rows` counts what they are."""
         if rows:
             self.partitions += 1
             self.places.add(partition, rows)
-
-    def _add_kind(self, kind: str, size: int) -> None:
-        if kind not in self.kinds and len(self.kinds) >= _MOST_KINDS:
-            kind = _OTHER_KINDS
-        before = self.kinds.get(kind, KindStatistics(0, 0))
-        self.kinds[kind] = KindStatistics(before.rows + 1, before.size + size)
-
-
-def count_partitions(rows: Sequence[Row]) -> Iterator[tuple[str, int]]:
-    """Yield the PartitionKeys of rows in key order, and how many of the rows each has."""
-    for partition, some in groupby(rows, key=lambda row: row["PartitionKey"]):
-        yield partition, sum(1 for _ in some)

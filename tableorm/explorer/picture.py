@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from ..protocol.redaction import escape_unprintable
 
 _LONGEST_BAR = 24
-_SHARE = re.compile(r"( +.*?) *(  [\d,]+  +(\d{1,3})%.*)")  # a name, and figures of which one is a share
+_SHARE = re.compile(r"( +.*?) *(  [\d,]+\+?  +(\d{1,3})%.*)")  # a name, and figures of which one is a share
 
 
 def draw_bars(lines: Iterable[str], room: int) -> Iterator[str]:

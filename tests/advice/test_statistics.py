@@ -94,7 +94,10 @@ async def test_a_sample(db: Database, monkeypatch: pytest.MonkeyPatch, shape: st
     assert found.rows == 10 * min(5, len(partitions)) or found.rows < 50
     assert all(rows <= partitions[key] for key, rows in found.largest.items())
     assert sum(kind.rows for kind in found.kinds.values()) == found.rows
-    assert str(found).startswith(f"Rows: a sample of {found.rows} rows in {found.partitions} partition")
+    assert str(found).startswith(f"Rows: sampled {found.rows} rows in {found.partitions} partition")
+    cut = [key for key, rows in found.largest.items() if rows < partitions[key]]
+    assert set(cut) <= set(found.incomplete) <= found.largest.keys()
+    assert all((f"{found.largest[key]}+  " in str(found)) is (key in found.incomplete) for key in cut)
 
 
 async def test_a_sample_of_keys_that_begin_alike(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
