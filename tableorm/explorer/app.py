@@ -17,7 +17,7 @@ from textual.widgets.tree import TreeNode
 
 from ..advice import measure_table
 from ..database.database import Database
-from ..errors import DecodeError, TableOrmError
+from ..errors import DecodeError, TableOrmError, counted
 from ..expressions import Comparison
 from ..models.entity import Entity, schema_of
 from ..protocol.redaction import escape_unprintable
@@ -74,7 +74,7 @@ class Explorer(App[None]):
     ) -> None:
         super().__init__()
         self._db, self._models, self._parse, self._write = db, models, parse, write
-        self._view = UPKEEP[0]
+        self._view: View  # the chosen one; without it the filter is disabled
         self._plan: Plan | None = None  # of the filter line
         self._shown: Plan | None = None  # of the rows
         self._agreed: Plan | None = None  # the plan whose scan was agreed to
@@ -85,11 +85,10 @@ class Explorer(App[None]):
         self._rows: list[dict[str, tuple[str, Any]]] = []
         self._names: list[str] = []  # of the columns
         self._tree = Tree[View | str]("tables", id="tables")
-        self._filter = Input(
-            placeholder="of entities: department == 'Sales' and age > 30; of rows: Age gt 30", id="filter"
-        )
-        self._value = Input(placeholder="the new value, such as 7, 'text' or None: Enter saves it", id="value")
-        self._cost, self._status = Static(id="plan", markup=False), Static("choose a table", id="status", markup=False)
+        self._filter = Input(placeholder="Choose a table or a kind before you filter", id="filter", disabled=True)
+        self._value = Input(placeholder="New value, e.g. 7, 'text' or None; Enter saves it", id="value")
+        self._cost = Static(id="plan", markup=False)
+        self._status = Static("choose a table or a kind on the left", id="status", markup=False)
         self._table = DataTable[Text](id="rows", zebra_stripes=True, fixed_columns=2)
         self._detail, self._bars = Static(markup=False), Static(markup=False)
         below = VerticalScroll(self._detail, id="details")
@@ -115,8 +114,9 @@ class Explorer(App[None]):
             for view in View.of_table(table, self._models):
                 node.add_leaf(view.label, view)
             node.add_leaf("partitions", table)
-        in_periods = [each for each in self._models if schema_of(each).periods]
-        for view in (*(View(each.__name__, str(schema_of(each).table), each) for each in in_periods), *UPKEEP):
+        schemas = [(each, schema_of(each)) for each in self._models]
+        in_periods = [View(each.__name__, str(own.table), each) for each, own in schemas if own.periods]
+        for view in (*in_periods, *UPKEEP):
             self._tree.root.add_leaf(view.label, view)
         self._tree.cursor_line = 0
 
@@ -143,6 +143,8 @@ class Explorer(App[None]):
             return
         if isinstance(chosen, View):
             self._view = chosen
+            self._filter.disabled = False
+            self._filter.placeholder = f"Filter, e.g. age {'>' if chosen.model else 'gt'} 30"
             with self.prevent(Input.Changed):
                 self._filter.value = ""
             self._plan_filter()
@@ -159,7 +161,7 @@ class Explorer(App[None]):
         for kind in measured.kinds:
             if kind and kind not in known:
                 node.add_leaf(_show(kind), View.of_kind(table, kind))
-        self._say(f"{table}: its kinds are on the left")
+        self._say(f"{table}: kinds are listed on the left")
 
     # The filter and its plan
 
@@ -179,7 +181,7 @@ class Explorer(App[None]):
             return
         if self._plan is not None and self._plan.scan and self._agreed is not self._plan:
             self._agreed = self._plan
-            self._say("this visits every partition, or a range of them: press Enter again to read it page by page")
+            self._say("this scans every partition, or a range of them; press Enter again to read it page by page")
         else:
             self._run_plan()
 
@@ -212,10 +214,9 @@ class Explorer(App[None]):
             self._table.add_row(*(_show(row.get(name, ("", ""))[1]) for name in self._names))
         self._table.focus()
         more = "more follow" if page.cursor else "the last page"
-        problem = f"; {len(misfits)} left out that do not fit: {misfits[0]}" if misfits else ""
-        self._say(
-            f"{self._view.table} / {self._view.label}: page {number + 1}, {len(self._rows)} rows, {more}{problem}"
-        )
+        problem = f"; {len(misfits)} that don't fit are left out: {misfits[0]}" if misfits else ""
+        count = counted(len(self._rows), "row")
+        self._say(f"{self._view.table} / {self._view.label}: page {number + 1}, {count}, {more}{problem}")
 
     # One row
 
@@ -280,7 +281,7 @@ class Explorer(App[None]):
         try:
             changed = self._changed(self._chosen(), name, event.value)
         except (TableOrmError, ValueError, SyntaxError) as error:
-            self._say(f"{name} stays as it is: {error}")
+            self._say(f"{name} is unchanged: {error}")
         else:
             self._start_write(self._db.save(changed), f"{name} is saved")
 
@@ -288,7 +289,7 @@ class Explorer(App[None]):
         """Return a copy of a row with another value. Raises TableOrmError, ValueError or SyntaxError."""
         own = schema_of(type(item)).fields if isinstance(item, Entity) else item
         if name not in own:
-            raise ValueError("only fields, and properties that the row has, can be changed here")
+            raise ValueError("only fields, or properties that the row already has, can be changed here")
         changed: Any = copy(item)
         value = None
         if not isinstance(item, Entity):
@@ -297,7 +298,7 @@ class Explorer(App[None]):
         if text.strip() != "None":
             condition = self._parse(f"{name} == {text}", type(item))
             if not isinstance(condition, Comparison):
-                raise ValueError("give one value")
+                raise ValueError("type a single value")
             value = condition.value
         setattr(changed, name, value)
         return changed
@@ -313,7 +314,7 @@ class Explorer(App[None]):
                 try:
                     await self._load(self._shown, self._number)
                 except (TableOrmError, OSError) as error:
-                    done = f"{done}; the rows were not read again: {error}"
+                    done = f"{done}; the rows couldn't be reread: {error}"
             self._say(done)
         finally:
             self._body.disabled = False

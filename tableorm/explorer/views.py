@@ -25,7 +25,7 @@ ParseCondition = Callable[[str, type[Entity]], Expression]
 PAGE = 100
 """How many rows a page has at most."""
 
-_SCAN = f"a page ends after {PAGE} rows or ten requests, whatever was found by then"
+_SCAN = f"a page ends after {PAGE} rows or ten requests, even if few rows were found"
 _OUTBOX = f"RowKey ge '{DECISION_HEAD}' and RowKey lt '{DECISION_HEAD[:-1]}`' and {ENTITY_TYPE} eq '{DECISION_KIND}'"
 
 
@@ -67,8 +67,7 @@ class View:
     @classmethod
     def of_table(cls, table: str, models: Sequence[type[Entity]]) -> "list[View]":
         """Return the views of a table: all rows, those of its models, and what is left to do for other partitions."""
-        own = [each for each in models if schema_of(each).table == table]
-        entities = [cls(each.__name__, table, each) for each in own]
+        entities = [cls(each.__name__, table, each) for each in models if schema_of(each).table == table]
         return [cls("rows", table), *entities, cls("outbox", table, where=_OUTBOX)]
 
     @classmethod

@@ -4,6 +4,7 @@ The explorer in the terminal, as textual's pilot uses it.
 
 import asyncio
 import datetime as dt
+import re
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -144,8 +145,18 @@ async def test_pages_go_on_by_cursor(db: Database, person: Person) -> None:
 
 
 async def test_plan_is_shown_before_anything_is_sent(db: Database, person: Person) -> None:
-    """Whoever types a filter sees its requests and its cost; it runs by Enter, and a scan by another Enter."""
+    """
+    Whoever types a filter sees its requests and its cost; it runs by Enter, and a scan by another Enter. Before rows
+    are chosen there is nothing to filter; then the line has an example in the language that they take.
+    """
+    line = person.app.query_one("#filter", Input)
+    await person.press("slash", "a", "g", "e")
+    assert (line.placeholder, line.value) == ("Choose a table or a kind before you filter", "")
+    assert "choose a table or a kind on the left" in person.text("#status")
+    await person.choose("Directory", "rows")
+    assert line.placeholder == "Filter, e.g. age gt 30"
     await person.choose("Directory", "Employee")
+    assert line.placeholder == "Filter, e.g. age > 30"
     before = db.stats.requests
     await person.type("department == 'Sales' and id == 7")
     assert "access: point" in person.text("#plan") and "cost: 1 storage transaction" in person.text("#plan")
@@ -255,7 +266,7 @@ async def test_a_write_ends_whatever_is_pressed_meanwhile(writer: tuple[Database
     ended.set()
     await person.settle()
 
-    assert "deleted; the rows were not read again" in person.text("#status")
+    assert "deleted; the rows couldn't be reread" in person.text("#status")
     assert not await db.exists(EMPLOYEE)
     assert person.app.is_running
 
@@ -275,9 +286,9 @@ async def test_a_value_is_changed(writer: tuple[Database, Person]) -> None:
     assert "hired is saved" in await change(person, 5, "'2025-02-03'")
     found = await db.get(EMPLOYEE)
     assert (found.age, found.hired) == (61, dt.date(2025, 2, 3))
-    assert "stays as it is" in await change(person, 4, "'old'")
-    assert "stays as it is" in await change(person, 4, "5 or id == 3")
-    assert "stays as it is" in await change(person, 0, "'Other'")
+    assert "is unchanged" in await change(person, 4, "'old'")
+    assert "is unchanged" in await change(person, 4, "5 or id == 3")
+    assert "is unchanged" in await change(person, 0, "'Other'")
     assert (await db.audit(Employee)).clean
 
     await person.choose("Rough", "rows")
@@ -286,12 +297,18 @@ async def test_a_value_is_changed(writer: tuple[Database, Person]) -> None:
     assert [row["count"] for row in await db.select_raw("Rough").allow_scan().all()] == [7]
 
 
-async def test_partitions_are_a_sample(db: Database, person: Person) -> None:
-    """The picture has the kinds and the largest partitions; the kinds that have no model become views of their own."""
+async def test_partitions_are_a_sample(db: Database, person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The picture has the kinds and the largest partitions, and shows of which it counted the first page only; the kinds
+    that have no model become views of their own.
+    """
+    monkeypatch.setattr("tableorm.advice.statistics.MAX_PAGE", 100)
     await person.choose("Directory", "partitions")
 
     picture = person.text("#picture Static")
-    assert "kinds" in picture and "Employee#by_age" in picture and "█" in picture and "Sales" in picture
+    assert picture.startswith("Directory: sampled ") and "Employee#by_age" in picture
+    assert re.search(r"\n    Sales +100\+ +\d+%  █+\n    Site\d\d +2  +\d+%", picture)
+    assert "Directory: kinds are listed on the left" in person.text("#status")
     before = db.stats.requests
     await person.choose("Directory", "Employee#by_age")
     assert db.stats.requests == before + 1
@@ -360,7 +377,7 @@ async def test_errors_are_said(db: Database) -> None:
         person = Person(app, pilot)
         await person.settle()
         await person.choose("Rough", "Guest")
-        assert person.rows == [] and "1 left out that do not fit" in person.text("#status")
+        assert person.rows == [] and "1 that don't fit are left out" in person.text("#status")
 
         person.tree.root.add_leaf("gone", View("gone", "Gone"))
         await pilot.pause()

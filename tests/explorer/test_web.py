@@ -156,4 +156,4 @@ async def use(page: Page, server: Server) -> None:
     await page.call("Input.insertText", text="department == 'Site07'")
     await wait_until(lambda: "partition scan" in page.drawn())
     await page.press("Enter")
-    await wait_until(lambda: "page 1, 1 rows" in page.drawn())
+    await wait_until(lambda: "page 1, 1 row," in page.drawn())
