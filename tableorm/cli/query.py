@@ -17,7 +17,7 @@ from ..models.property_bag import PropertyBag
 from ..queries.query import Query
 from .arguments import DATABASE, OwnCommand, count, flag, open_existing, option, parse_target
 from .conditions import parse_fields, parse_syntax, parse_where
-from .output import emit
+from .output import emit, report
 from .tabular import NAMES, TITLES, list_values, print_rows
 
 
@@ -45,8 +45,9 @@ async def _query(args: Namespace) -> int:
             _explain(query, args, model)
             return 0
         columns = args.only or ([] if model is None else [*schema_of(model).fields])
+        keys = ("PartitionKey", "RowKey") if model is None else schema_of(model).key_fields
         try:
-            await print_rows(args, _read(query, args.only), columns)
+            await print_rows(args, _read(query, args.only), columns, keys)
         except ScanRefused:
             if model is None:  # if there is no such table, that matters more
                 await db.select_raw(args.target).limit(1).allow_scan().all()
@@ -100,13 +101,11 @@ def values_of(found: Entity | PropertyBag) -> dict[str, Any]:
     return keys | {name: plain(value) for name, value in found.items()}
 
 
-def _model_of(target: object) -> type[Entity] | None:
+def _model_of(target: str | type[Entity] | IndexOf[Any]) -> type[Entity] | None:
     """Return the model whose entities are read; None if it is a table."""
     if isinstance(target, str):
         return None
-    given: Any = target
-    model: type[Entity] = given.model if isinstance(target, IndexOf) else given
-    return model
+    return target.model if isinstance(target, IndexOf) else target
 
 
 def _make_query(db: Database, args: Namespace, model: type[Entity] | None) -> Query[Any]:
@@ -131,9 +130,15 @@ def _make_query(db: Database, args: Namespace, model: type[Entity] | None) -> Qu
 
 
 async def _read(query: Query[Any], only: list[str]) -> AsyncIterator[dict[str, Any]]:
+    known = dict[str, Any]()
     async for found in query:
         values = values_of(found)
+        if isinstance(found, PropertyBag):
+            known |= values
         yield {name: values.get(name) for name in only} if only else values
+    for name in only:
+        if known and name not in known:
+            report(f"no row that was read has a property {name!r}; {near(name, known, 'name')}")
 
 
 def _parse_names(text: str) -> list[str]:

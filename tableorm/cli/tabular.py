@@ -6,6 +6,7 @@ import argparse
 import csv
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from itertools import pairwise
 from shutil import get_terminal_size
 from typing import Any
 
@@ -14,6 +15,7 @@ import msgspec
 from ..errors import TableOrmError, counted
 from ..explorer.picture import draw_bars, pad, width_of
 from ..protocol.redaction import escape_unprintable
+from ..stores.intervals import common_prefix
 from .output import report, show, to_json
 
 Values = Mapping[str, Any]
@@ -27,7 +29,9 @@ TITLES = {"bold": r"^( *[A-Za-z -]+|\w+)(:|$)", "green": "█+$"}
 """The styles of a text with titles, and bars beside shares."""
 
 
-async def print_rows(args: argparse.Namespace, rows: AsyncIterator[Values], columns: Sequence[str]) -> None:
+async def print_rows(
+    args: argparse.Namespace, rows: AsyncIterator[Values], columns: Sequence[str], keys: Sequence[str] = ()
+) -> None:
     """
     Print rows as they arrive, in the form that the arguments name.
 
@@ -35,6 +39,7 @@ async def print_rows(args: argparse.Namespace, rows: AsyncIterator[Values], colu
         args: The arguments.
         rows: Their values as JSON has them, by name.
         columns: What a CSV file without rows has in its header.
+        keys: The columns whose values stay distinct where a table is cut.
 
     Raises:
         TableOrmError: A row does not fit the columns of a CSV file, of which the first rows had others.
@@ -47,21 +52,21 @@ async def print_rows(args: argparse.Namespace, rows: AsyncIterator[Values], colu
             continue
         batch.append(row)
         if len(batch) == _TOGETHER:
-            shown = _print_batch(args, batch, shown)
+            shown = _print_batch(args, batch, shown, keys)
             batch = []
     if batch:
-        _print_batch(args, batch, shown)
+        _print_batch(args, batch, shown, keys)
     elif columns and not count and args.csv:
         print(",".join(columns))
     sys.stdout.flush()  # a full disk must not be told after a success
     report(counted(count, "row"), "dim")
 
 
-def _print_batch(args: argparse.Namespace, rows: Sequence[Values], before: list[str]) -> list[str]:
+def _print_batch(args: argparse.Namespace, rows: Sequence[Values], before: list[str], keys: Sequence[str]) -> list[str]:
     """Print some rows, with a header if the columns have changed; return the columns."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     if not args.csv:
-        print_table(rows, names, header=names != before)
+        print_table(rows, names, keys, header=names != before)
         return names
     if before and (more := [name for name in names if name not in before]):
         raise TableOrmError(f"a row has {more[0]!r}, which is no column; name the columns with --only, or use --json")
@@ -74,15 +79,22 @@ def _print_batch(args: argparse.Namespace, rows: Sequence[Values], before: list[
     return names
 
 
-def print_table(rows: Sequence[Values], names: Sequence[str], *, header: bool = True) -> None:
-    """Print a table that fits the terminal; a line for each value where the columns do not fit."""
+def print_table(rows: Sequence[Values], names: Sequence[str], keys: Sequence[str] = (), *, header: bool = True) -> None:
+    """Print a table that fits the terminal, with distinct keys; a line for each value where it does not fit."""
     cells = [[escape_unprintable(as_text(row.get(name))) for name in names] for row in rows]
     right = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in names]
     names = [*map(escape_unprintable, names)]
-    widest = [max(map(width_of, column)) for column in zip(names, *cells, strict=True)]
+    bounds = [
+        (max(map(width_of, column)), _keep_distinct(column) if column[0] in keys else 0)
+        for column in zip(names, *cells, strict=True)
+    ]
     # What is no terminal has room for all.
-    widths = _fit(widest, get_terminal_size((sys.maxsize, 0)).columns)
-    if widths is None:
+    room = get_terminal_size((sys.maxsize, 0)).columns
+    for most in range(room, _NARROWEST - 1, -1):
+        widths = [min(widest, max(most, least)) for widest, least in bounds]
+        if sum(widths) + len(_GAP) * (len(widths) - 1) <= room:
+            break
+    else:
         for line in cells:
             for text in [*list_values(names, line), ""]:
                 show(text, NAMES, wrap=True)
@@ -105,13 +117,11 @@ def add_bars(lines: Iterable[str]) -> Iterable[str]:
     return draw_bars(lines, get_terminal_size().columns) if sys.stdout.isatty() else lines
 
 
-def _fit(widths: Sequence[int], room: int) -> list[int] | None:
-    """Return the widths of columns, the widest ones cut, so that all fit; None if they do not."""
-    for most in range(room, _NARROWEST - 1, -1):
-        cut = [min(width, most) for width in widths]
-        if sum(cut) + len(_GAP) * (len(cut) - 1) <= room:
-            return cut
-    return None
+def _keep_distinct(texts: Iterable[str]) -> int:
+    """Return a width to which texts can be cut without becoming equal."""
+    # Texts with the longest common prefix are neighbors. Behind it are a character of one or two columns, and the mark.
+    pairs = pairwise(sorted({*texts}))
+    return max((width_of(common_prefix(*pair)) + 3 for pair in pairs), default=0)
 
 
 def as_text(value: Any) -> str:

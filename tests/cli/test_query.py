@@ -38,6 +38,12 @@ class Sailor(Entity, table="Crew", partition_key="{ship}", row_key="sailor_{id:0
     by_name = Index(row_key="name_{name}_{id:04d}")
 
 
+class Port(Entity, table="Ports", partition_key="{country}", row_key="{name}"):
+    country: Mapped[str]
+    name: Mapped[str]
+    note: Mapped[str]
+
+
 MODEL = f"{__name__}:Sailor"
 CREW = [
     Sailor(
@@ -57,7 +63,8 @@ CREW = [
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A database with two partitions of sailors."""
     url = f"local:{tmp_path_factory.mktemp('query') / 'crew.tables'}"
-    insert_all(url, *CREW)
+    ports = [Port(country="France", name=f"Saint-Jean-de-{name}", note="x" * 30) for name in ("Losse", "Moirans")]
+    insert_all(url, *CREW, *ports)
     return url
 
 
@@ -92,6 +99,12 @@ def test_rows_of_a_table(url: str) -> None:
 
     wanted = [{"RowKey": f"sailor_{each.id:04d}", "age": each.age} for each in CREW if each.id % 2 and each.age > 47]
     assert [json.loads(line) for line in done.stdout.splitlines()] == wanted
+    assert "property" not in done.stderr
+    for target, only, missing in (("Crew", "agee,age", "agee"), ("Crew", "age", None), (MODEL, "born,age", None)):
+        done = tableorm("query", url, target, "--only", only, "--all")
+        said = f"no row that was read has a property {missing!r}; did you mean 'age'?"
+        assert done.returncode == 0 and (said in done.stderr) is (missing is not None)
+    assert "property" not in tableorm("query", url, "Crew", "--where", "PartitionKey eq ''", "--only", "agee").stderr
 
 
 @pytest.mark.parametrize("target", ["Crew", MODEL])
@@ -328,6 +341,35 @@ def test_tables_fit(rows: list[list[object]], width: int) -> None:
     for line in lines:
         assert line.isprintable()
         assert sum(map(columns_of, line)) <= width
+
+
+@given(st.lists(st.text("ab北", max_size=40), min_size=2, max_size=6, unique=True), st.integers(12, 60))
+def test_keys_stay_distinct(keys: list[str], width: int) -> None:
+    """Keys are not cut so that two of them become equal; if they don't fit, each value gets a line."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patch.setenv("COLUMNS", str(width))
+        print_table([{"key": key} for key in keys], ["key"], ["key"])
+
+    lines = printed.getvalue().removesuffix("\n").split("\n")
+    if max(map(len, lines)) <= width and len(lines) == len(keys) + 1:
+        assert len({*lines}) == len(lines)
+    else:
+        assert lines == [line for key in keys for line in (f"key  {key}".rstrip(), "")]
+
+
+@pytest.mark.parametrize(("target", "key"), [("Ports", "RowKey"), (f"{__name__}:Port", "name")])
+def test_keys_have_room_first(url: str, target: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other columns are cut before rows of a table, or entities of a model, have keys that look alike."""
+    monkeypatch.setenv("COLUMNS", "26")
+    done = tableorm("query", url, target, "--only", f"note,{key}", "--all")
+
+    rows = done.stdout.splitlines()[1:]
+    assert rows == ["xxxxxx…  Saint-Jean-de-Lo…", "xxxxxx…  Saint-Jean-de-Mo…"]
+    monkeypatch.setenv("COLUMNS", "24")
+    assert (
+        f"\n{key:<4}  Saint-Jean-de-Moirans\n"
+        in tableorm("query", url, target, "--only", f"note,{key}", "--all").stdout
+    )
 
 
 def test_long_values_are_cut_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
