@@ -39,7 +39,11 @@ async def _browse(args: argparse.Namespace) -> int:
             return 0
     os.environ[_ARGUMENTS] = json.dumps(sys.argv[1:])
     command = [sys.executable, "-m", __spec__.name]
-    await _load("web").serve(command, args.port, lambda url: emit(args, {"url": url}, url))
+
+    def show(url: str) -> None:
+        emit(args, {"url": url}, url)
+
+    await _load("web").serve(command, args.port, show)
     report("stopped; the page is no longer served", "dim")
     return 0
 

@@ -83,6 +83,7 @@ WRONG_USAGE = {
     f"audit {URL}": "audit: MODULE[:MODEL] is missing",
     "audit mistaken": "audit: 'mistaken' is not a URL; give one first, such as local:./hr.tables, or set",
     "tables": "tables: argument URL: it is missing; give it first, such as local:./hr.tables, or set",
+    "tables foo.tables": "tables: 'foo.tables' is not a URL; give one first, such as local:foo.tables, or set",
     "tables foo": "tables: 'foo' is not a URL; give one first, such as local:./hr.tables, or set TABLEORM_URL",
     "copy local:./hr.tables": "copy: TO is missing",
     f"tables {URL} Directory": "tables: unknown argument 'Directory': in the wrong place, or one too many",
@@ -101,6 +102,7 @@ WRONG_USAGE = {
     # What is opened is not there, or is no database.
     f"query {URL} hr --all": "'hr' is not the name of a table; for a model write hr:MODEL; see",
     f"query {URL} hr --explain": "'hr' is not the name of a table; for a model write hr:MODEL; see",
+    f"query {URL} hr.Employee": "'hr.Employee' is not the name of a table; for a model write hr:Employee; see",
     f"query {URL} hr.models": "'hr.models' is not the name of a table; for a model write hr.models:MODEL; see",
     # The models cannot be loaded.
     f"{MODULE}:Employe": "mistaken has no attribute 'Employe': did you mean 'Employee'?",
