@@ -64,6 +64,7 @@ bench:
 docs:
 	@$(environment) docs
 	$(bin)/zensical build --strict --clean
+	$(bin)/python -m scripts.search_titles
 	$(bin)/python -m scripts.check_site
 
 clean:

@@ -27,7 +27,7 @@ def _serve(args: argparse.Namespace) -> int:
     from .workers import supervise  # noqa: PLC0415
 
     options = Options(
-        **pick(args, "data", "host", "port", "cert", "cert_key", "access_log", "open_metrics"),
+        **pick(args, "data", "host", "port", "cert", "cert_key", "access_log", "open_metrics", "json"),
         accounts=tuple(zip(args.account, args.key_file, strict=True)),
         file_tokens=not args.no_file_tokens,
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import attrs
+import msgspec
 
 from tableorm.errors import NotSupported, Unavailable
 from tableorm.protocol.redaction import without_secrets
@@ -39,6 +40,7 @@ class Options:
         access_log: A file, `-` for stderr, None for no log.
         open_metrics: Whether other machines may read `/metrics`.
         file_tokens: Whether tokens are good that are signed with the key of the file itself.
+        json: Whether the addresses are printed as JSON.
         share_port: Whether other processes listen at the same port.
     """
 
@@ -51,6 +53,7 @@ class Options:
     access_log: str | None = None
     open_metrics: bool = False
     file_tokens: bool = True
+    json: bool = False
     share_port: bool = False
 
 
@@ -99,7 +102,11 @@ def print_urls(options: Options, urls: Iterable[str], remark: str = "") -> None:
             key, hint = "KEY", f" (in place of KEY put a line of {files[name]})"
         protocol = url.partition(":")[0]
         account = f"DefaultEndpointsProtocol={protocol};AccountName={name};AccountKey={key};TableEndpoint={url};"
-        print(f"serving {options.data} at {url}{remark}", f"connection string: {account}{hint}", sep="\n", flush=True)  # noqa: T201
+        lines = [f"serving {options.data} at {url}{remark}", f"connection string: {account}{hint}"]
+        if options.json:
+            found = {"data": options.data, "url": url, "connection_string": account}
+            lines = [msgspec.json.encode(found).decode()]
+        print(*lines, sep="\n", flush=True)  # noqa: T201
 
 
 async def run_server(
@@ -169,6 +176,7 @@ def _make_server(options: Options, stream: BinaryIO | None) -> Server:
     try:
         given: dict[str, Any] = attrs.asdict(options, recurse=False)
         given.update(accounts=_read_accounts(options), access_log=stream)
+        del given["json"]
         return serve(**given)
     except ValueError as error:
         raise NotSupported(str(error)) from error

@@ -59,7 +59,7 @@ async def test_an_address_belongs_to_one_customer(acme: httpx.AsyncClient) -> No
 
     assert (taken.status_code, again.status_code) == (409, 409)
     assert taken.json()["detail"] == "another entity has the same email already"
-    assert again.json()["detail"] == "there is such an entity already"
+    assert again.json()["detail"] == "the entity already exists"
     assert [each["id"] for each in found.json()["items"]] == ["ann"]
     assert (await acme.get("/customers", params={"email": "bo@example.com"})).json()["items"] == []
 
@@ -182,7 +182,7 @@ async def test_an_import_names_what_it_leaves_out(acme: httpx.AsyncClient, table
 
     assert answer["written"] == 1
     assert answer["failed"] == {
-        "ann": "there is such an entity already",
+        "ann": "the entity already exists",
         "cy": "another entity has the same email already",
     }
     assert (await tableorm_db.audit(*MODELS)).clean

@@ -178,7 +178,8 @@ class ScopeRules(Boundary):
         self._require_fields(schema)
         if not schema.may_be_in(address.table):
             raise AccessDenied(
-                f"the row {address} cannot be told to be of the scope {self}: {schema.name} is in table {schema.table}"
+                f"the row {address} cannot be shown to belong to the scope {self}: {schema.name} is in table "
+                f"{schema.table}"
             )
         for name in self._fields.keys() - schema.key_holders.keys():  # of an abstract model, whose kinds may hold it
             raise ModelError(f"the key {keys} of {schema.name} does not tell {name!r}")
@@ -240,8 +241,8 @@ class ScopeRules(Boundary):
                 told = self._refuse_rows_of_others(rows, keys, own=rows.label in own) or told
         if not (told or own):
             raise ModelError(
-                f"the row {address}, which the write would change too, cannot be told to be of the scope {self} by its "
-                "key; write through the database itself"
+                f"the row {address}, which the write would change too, cannot be shown to belong to the scope {self} "
+                "by its key; write through the database itself"
             )
         return told
 

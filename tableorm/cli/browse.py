@@ -13,7 +13,7 @@ from ..errors import NotSupported
 from .arguments import DATABASE, OwnCommand, flag, models, open_existing, option, parse_port
 from .command_line import main
 from .conditions import parse_where
-from .output import report
+from .output import emit, report
 
 # The arguments of the program of a page, which other users of the machine must not see: they can hold a key.
 _ARGUMENTS = "TABLEORM_BROWSE"
@@ -38,7 +38,12 @@ async def _browse(args: argparse.Namespace) -> int:
             await _load("app").Explorer(db, args.models, parse_where, write=args.write).run_async()
             return 0
     os.environ[_ARGUMENTS] = json.dumps(sys.argv[1:])
-    await _load("web").serve([sys.executable, "-m", __spec__.name], args.port)
+    command = [sys.executable, "-m", __spec__.name]
+
+    def show(url: str) -> None:
+        emit(args, {"url": url}, url)
+
+    await _load("web").serve(command, args.port, show)
     report("stopped; the page is no longer served", "dim")
     return 0
 

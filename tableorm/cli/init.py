@@ -165,7 +165,7 @@ def _make_project(args: argparse.Namespace) -> int:
         raise
     values = {"folder": str(folder), "files": [str(path) for path in texts]}
     test = "python -m pip install pytest pytest-asyncio && python -m pytest"
-    emit(args, values, f"{folder} has a project, {package}; test it: cd {quote(str(folder))} && {test}")
+    emit(args, values, f"{folder}: created the project {package}; run its tests: cd {quote(str(folder))} && {test}")
     return 0
 
 

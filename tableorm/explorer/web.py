@@ -95,13 +95,14 @@ async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_HEADERS)
 
 
-async def serve(command: Sequence[str], port: int) -> None:
+async def serve(command: Sequence[str], port: int, show: Callable[[str], None]) -> None:
     """
-    Serve the explorer until the task is cancelled, and print the address to open, with the token.
+    Serve the explorer until the task is cancelled.
 
     Args:
         command: The program that shows the explorer by textual; one is started for each page that is opened.
         port: The port on loopback; 0 for any that is free.
+        show: Called with the address to open, which has the token.
     """
     with socket.create_server(("127.0.0.1", port)) as listener:
         host = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -120,7 +121,7 @@ async def serve(command: Sequence[str], port: int) -> None:
             for number in (signal.SIGINT, signal.SIGTERM):
                 with suppress(NotImplementedError):  # on Windows event loops know no signals
                     asyncio.get_running_loop().add_signal_handler(number, ended.set)
-            print(f"http://{host}/?token={gate.token}", flush=True)  # noqa: T201
+            show(f"http://{host}/?token={gate.token}")
             await ended.wait()
         finally:
             await runner.cleanup()

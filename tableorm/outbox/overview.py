@@ -125,7 +125,7 @@ async def ring_again(db: Connection, pending: Pending) -> None:
     """
     decision = pending.decision
     if pending.problem is not None:
-        raise NotSupported(f"workers cannot be told of what cannot be read: {pending.problem}")
+        raise NotSupported(f"workers cannot be told of a change that cannot be read: {pending.problem}")
     begun = Begun(table=pending.table, partition_key=decision.partition_key, token=decision.token)
     await ring(db, Doorbell(changes=(begun,), kinds=decision.kinds), delay_seconds=0)
 

@@ -43,7 +43,12 @@ class Results(list[E]):
 
 
 def _table_of(entities: list[Any]) -> str:
-    rows = [shown_values(each) if isinstance(each, Entity) else dict(each) for each in entities[:_MOST_SHOWN]]
+    rows = [
+        shown_values(each)
+        if isinstance(each, Entity)
+        else {"PartitionKey": each.partition_key, "RowKey": each.row_key, **each}
+        for each in entities[:_MOST_SHOWN]
+    ]
     rest = f", the first {_MOST_SHOWN} of which are:" if len(entities) > _MOST_SHOWN else ""
     return html_table(counted(len(entities), "entity") + rest, rows)
 

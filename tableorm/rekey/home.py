@@ -72,7 +72,7 @@ class RekeyedHome(Rekeying, QueriedHome):
         """See `QueriedHome`."""
         if len(kinds.schemas) > 1 and not (await current_phase(db, self)).is_over:
             raise NotSupported(
-                f"get of {name} is rejected, of which {self.new.name} is one: by the {self} entities may have "
+                f"get of {name} is rejected: until the {self} is complete, entities of {self.new.name} may have "
                 f"older keys; read {self.new.name} itself until `tableorm migrate seal` was run"
             )
         found = await find_row(db, self, address, fields or None)

@@ -168,8 +168,8 @@ async def prepare_write(db: Connection, rekeying: Rekeying, write: PlannedWrite)
         return
     if change.stored is not None and old_place_of(change.stored.row) is not None:
         raise NotSupported(
-            f"{change}: the entity has its key by {rekeying.old.name} in phase {phase.value!r}, where only single "
-            "writes go; write it by itself"
+            f"{change}: in phase {phase.value!r}, an entity whose key is that of {rekeying.old.name} can only be "
+            "written on its own, not together with others"
         )
     if write.after is None:
         return

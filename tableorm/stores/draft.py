@@ -25,7 +25,9 @@ def write_draft(file: str | os.PathLike[str], *, overwrite: bool) -> Generator[B
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "it is a folder or a device; give the path of a file", file)
     if path.exists() and not overwrite:
-        raise FileExistsError(errno.EEXIST, "there is such a file; overwrite=True or --overwrite replaces it", file)
+        raise FileExistsError(
+            errno.EEXIST, "the file already exists; use overwrite=True or --overwrite to replace it", file
+        )
     if not path.parent.exists():
         raise FileNotFoundError(errno.ENOENT, "its folder does not exist; create it first", file)
     try:

@@ -285,8 +285,8 @@ def check_places(boundary: Boundary, deferred: DeferredWork) -> None:
             ):
                 raise ModelError(
                     f"{deferred.origin.origin}: what {name} has elsewhere, ({place.partition_key!r}, "
-                    f"{place.row_key!r}) of {place.location}, cannot be told to be of the scope by its key; put the "
-                    "fields of the scope into the keys of the index, or write through the database itself"
+                    f"{place.row_key!r}) of {place.location}, cannot be shown to belong to the scope by its key; put "
+                    "the fields of the scope into the keys of the index, or write through the database itself"
                 )
 
 

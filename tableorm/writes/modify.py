@@ -129,7 +129,7 @@ def insertion(key: Key[Any], made: Subject, pending: PlannedWrite | None) -> Cha
     change = insert_change(made, pending, "modify")
     if change.address != RowAddress.of(key):
         raise EncodeError(
-            f"is the key of what create=... and the function made for {key}; make an entity of that key",
+            f"is the key of the entity that create=... and the function made, which must have the key {key}",
             type(made).__name__,
             "key",
             (change.partition_key, change.row_key),

@@ -62,8 +62,8 @@ def move_changes(
             check_movable(subject.__schema__)
         what = "table" if insert.table != delete.table else "partition"
         raise NotSupported(
-            f"{delete} to {new}: that is another {what}, which no transaction reaches; only `await db.move(...)` of an "
-            "entity goes there, in several requests"
+            f"{delete} to {new}: a transaction cannot move a row to another {what}; use `await db.move(...)` of an "
+            "entity, which takes several requests"
         )
     if insert.row_key == delete.row_key:
         raise EncodeError(

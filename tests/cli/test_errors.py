@@ -83,6 +83,7 @@ WRONG_USAGE = {
     f"audit {URL}": "audit: MODULE[:MODEL] is missing",
     "audit mistaken": "audit: 'mistaken' is not a URL; give one first, such as local:./hr.tables, or set",
     "tables": "tables: argument URL: it is missing; give it first, such as local:./hr.tables, or set",
+    "tables foo.tables": "tables: 'foo.tables' is not a URL; give one first, such as local:foo.tables, or set",
     "tables foo": "tables: 'foo' is not a URL; give one first, such as local:./hr.tables, or set TABLEORM_URL",
     "copy local:./hr.tables": "copy: TO is missing",
     f"tables {URL} Directory": "tables: unknown argument 'Directory': in the wrong place, or one too many",
@@ -101,6 +102,7 @@ WRONG_USAGE = {
     # What is opened is not there, or is no database.
     f"query {URL} hr --all": "'hr' is not the name of a table; for a model write hr:MODEL; see",
     f"query {URL} hr --explain": "'hr' is not the name of a table; for a model write hr:MODEL; see",
+    f"query {URL} hr.Employee": "'hr.Employee' is not the name of a table; for a model write hr:Employee; see",
     f"query {URL} hr.models": "'hr.models' is not the name of a table; for a model write hr.models:MODEL; see",
     # The models cannot be loaded.
     f"{MODULE}:Employe": "mistaken has no attribute 'Employe': did you mean 'Employee'?",
@@ -155,7 +157,7 @@ FAILURES = {
     "get local:./few.tables mistaken:Employee department=Sales id=8": "there is no Employee",
     f"get {URL} Directory PartitionKey=P RowKey=R": "there is no row ('P', 'R') in table Directory",
     f"export {URL} Directory \x1b[31m/x.csv": "31m/x.csv: its folder does not exist; create it first",
-    f"export {URL} Directory noise.csv": "noise.csv: there is such a file",
+    f"export {URL} Directory noise.csv": "noise.csv: the file already exists",
     f"export {URL} Directory no/such/folder/x.csv": "no/such/folder/x.csv: its folder does not exist; create it first",
     "backup hr.tables no/such/folder/x": "tableorm: no/such/folder/x: ",
     f"import {URL} Directory notes.txt": "or give --format 'jsonl', 'csv' or 'parquet'",
@@ -298,8 +300,8 @@ def test_a_disk_that_is_full(command: str) -> None:
         ),
         ("drop_periods(Log): blobs='x' is rejected", "drop-periods Log: --delete-blobs 'x' is rejected"),
         (
-            "there is such a file; overwrite=True or --overwrite replaces it",
-            "there is such a file; --overwrite replaces it",
+            "the file already exists; use overwrite=True or --overwrite to replace it",
+            "the file already exists; use --overwrite to replace it",
         ),
         ("Employee.name: 'a.where(b)' can't be where=True or --x", "Employee.name: 'a.where(b)' can't be --x"),
         ("there is no row ('x', \"q=True or --a's\")", "there is no row ('x', \"q=True or --a's\")"),

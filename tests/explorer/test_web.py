@@ -3,6 +3,7 @@ The explorer in a browser: who is let in, and what a real one shows.
 """
 
 import asyncio
+import json
 import signal
 import sys
 from collections.abc import AsyncGenerator
@@ -51,13 +52,13 @@ async def serving(folder: Path) -> AsyncGenerator[Server]:
     url = f"local:{folder / 'secret.tables'}"
     async with connect(url) as db:
         await fill(db)
-    arguments = ("browse", url, "tests.explorer.models", "--web")
+    arguments = ("browse", url, "tests.explorer.models", "--web", "--json")
     process = await asyncio.create_subprocess_exec(
         COMMAND, *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
         assert process.stdout is not None
-        yield Server(process, (await process.stdout.readline()).decode().strip())
+        yield Server(process, json.loads(await process.stdout.readline())["url"])
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)

@@ -227,13 +227,13 @@ SECRET = "acme-4711"
 MESSAGES: list[tuple[BaseException, str]] = [
     (AccessDenied(SECRET), "this is not permitted"),
     (EntityNotFound(SECRET, key=SECRET), "there is no such entity"),
-    (EntityExists(SECRET, entity=SECRET), "there is such an entity already"),
+    (EntityExists(SECRET, entity=SECRET), "the entity already exists"),
     (
         UniqueViolation(SECRET, entity=SECRET, values={"email": SECRET, "name": SECRET}),
         "another entity has the same email, name already",
     ),
     (UniqueViolation(SECRET), "another entity has the same value already"),
-    (PreconditionFailed(SECRET), "it has changed in the meantime: read it again, and repeat the change"),
+    (PreconditionFailed(SECRET), "it was changed in the meantime: read it again, and repeat the change"),
     (LostRace(SECRET), "others changed the same data, and nothing was written: try again"),
     (Conflict(SECRET), "the stored data does not allow this"),
     (LimitExceeded(SECRET), "this is too much for one entity or one request"),

@@ -434,7 +434,7 @@ async def test_a_scope_and_lists_in_blobs() -> None:
         with pytest.raises(AccessDenied):
             await acme.lookup(Note.tagged, tag="x", tenant="other")
         before = db.stats.requests
-        with pytest.raises(ModelError, match=r"what shared has elsewhere, .* cannot be told to be of the scope"):
+        with pytest.raises(ModelError, match=r"what shared has elsewhere, .* cannot be shown to belong to the scope"):
             await acme.insert(Note(tenant="acme", id="3", word="w"))
         assert db.stats.requests == before
 

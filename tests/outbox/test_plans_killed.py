@@ -32,7 +32,7 @@ def test_writers_and_workers_that_are_killed(tmp_path: Path, names: list[str], r
     """
     found = killed(f"local:{tmp_path}/test.tables", rounds(4, 0), names)
 
-    assert len(found) == 4 or rounds(0, len(found)) > 10
+    assert len(found) == 4 or rounds(0, len(found)) > 4
     assert [each for each in found if each[1]] == []
 
 

@@ -276,7 +276,7 @@ async def test_a_row_of_no_tenant_is_not_changed(db: Database, mine: Scope) -> N
     """A count that is held by an entity whose key does not tell the tenant is rejected, as writing that entity is."""
     before = await rows_of(db)
     with pytest.raises(
-        ModelError, match=r"the row \('SE', 'country'\) in table Staff, .*cannot be told to be of the scope"
+        ModelError, match=r"the row \('SE', 'country'\) in table Staff, .*cannot be shown to belong to the scope"
     ):
         await mine.insert(Person(country="SE", tenant="acme", id=2, nation="SE"))
 

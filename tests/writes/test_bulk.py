@@ -624,7 +624,7 @@ async def test_the_end_of_the_block_raises_what_failed(things: Database) -> None
         assert (each.report.written, each.report.failures) == (2, 1)
         assert isinstance(each.__cause__, EntityExists) and isinstance(each.report.failed[0].error, EntityExists)
     assert raised.value.report == bulk.report
-    assert (http_status(error), http_message(error)) == (409, "there is such an entity already")
+    assert (http_status(error), http_message(error)) == (409, "the entity already exists")
 
 
 async def test_an_error_of_the_block_is_raised_before_what_failed(things: Database) -> None:

@@ -221,7 +221,7 @@ async def test_blind_writes_and_writes_of_many_are_refused(db: Database) -> None
         with pytest.raises(NotSupported, match=r"of NewRide \('1', 'day_mon'\): re-key .* is in phase 'expand'"):
             await blind
     for verb in ("save", "delete"):
-        with pytest.raises(TransactionFailed, match=r"NewRide \('1', 'day_mon'\).* key by Ride in phase 'expand'"):
+        with pytest.raises(TransactionFailed, match=r"'day_mon'\): in phase 'expand', .* key is that of Ride"):
             async with db.transaction() as tx:
                 getattr(tx, verb)(ride)
     async with db.bulk(errors="report") as bulk:

@@ -157,11 +157,11 @@ async def test_what_create_cannot_be(counters: Database) -> None:
     """An entity of another key or model, what is no entity, a coroutine function, and what goes with an ETag alone."""
     call: Any = counters.modify
     with pytest.raises(
-        EncodeError, match=r"is the key of what create=\.\.\. and the function made for Counter"
+        EncodeError, match=r"entity that create=\.\.\. and the function made, which must have the key Counter"
     ) as raised:
         await call(KEY, nothing, create=Counter(name="b"))
     assert raised.value.misuse
-    with pytest.raises(EncodeError, match="is the key of what") as raised:
+    with pytest.raises(EncodeError, match="is the key of the entity that create") as raised:
         await call(KEY, rename, create=new)
     assert raised.value.misuse
 
@@ -187,7 +187,7 @@ async def test_a_scope_fills_what_is_made(db: Database) -> None:
     assert made.tenant == "mine"
     found, created = await mine.get_or_insert(Note(n=2))
     assert found.tenant == "mine" and created
-    with pytest.raises(EncodeError, match="is the key of what"):
+    with pytest.raises(EncodeError, match="is the key of the entity that create"):
         await mine.modify(Note, nothing, n=3, create=lambda: Note(tenant="theirs", n=3))
     assert len(await db.select(Note).allow_scan().all()) == 2
 

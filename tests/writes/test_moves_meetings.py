@@ -307,9 +307,9 @@ async def test_an_entity_that_was_read_by_an_index(db: Database) -> None:
 async def test_bags_and_transactions_stay_within_their_partition(db: Database) -> None:
     """They name what moves further."""
     bag = await db.get(PropertyBag.key("Meetings", "a", "person_001"))
-    with pytest.raises(NotSupported, match=r"only `await db.move\(...\)` of an entity goes there"):
+    with pytest.raises(NotSupported, match=r"use `await db.move\(...\)` of an entity"):
         await db.move(bag, partition_key="b")
-    with pytest.raises(NotSupported, match=r"only `await db.move\(...\)` of an entity goes there"):
+    with pytest.raises(NotSupported, match=r"use `await db.move\(...\)` of an entity"):
         async with db.transaction() as tx:
             tx.move(await tx.get(OLD), dep="b")
     with pytest.raises(EntityNotFound):

@@ -144,8 +144,8 @@ def _merge(earlier: Effect, effect: Effect) -> Effect:
     if type(effect) is not type(earlier):
         origin = effect.origin.origin
         raise DecodeError(
-            f"or the row of {earlier.origin.origin} has a manifest that is not right: they take the row "
-            f"{shown(effect.row_key)} for what different patterns keep; repair it with `tableorm audit --repair`",
+            f"or the row of {earlier.origin.origin} has a damaged manifest: two different patterns claim the row "
+            f"{shown(effect.row_key)}; repair it with `tableorm audit --repair`",
             "PropertyBag" if origin.schema is None else origin.schema.name,
             (origin.partition_key, origin.row_key),
         )

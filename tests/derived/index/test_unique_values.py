@@ -343,7 +343,7 @@ async def test_a_scope(db: Database) -> None:
     with pytest.raises(UniqueViolation, match="has tenant='a', guest='Ann' already"):
         await mine.insert(Seat(tenant="a", room=2, id=1, guest="Ann"))
     assert (await mine.get(Seat.by_guest, guest="Ann")).tenant == "a"
-    with pytest.raises(ModelError, match="cannot be told to be of the scope by its key"):
+    with pytest.raises(ModelError, match="cannot be shown to belong to the scope by its key"):
         await mine.insert(User(tenant="a", id=7, email="x@x"))
 
     forged: Row = {"EntityType": "Seat#by_guest", "_of": '["UniqueSeats","b_1","seat_1"]', "_v": "x" * 12}

@@ -79,7 +79,7 @@ def test_the_command(tmp_path: Path) -> None:
 
     assert run_command("backup", str(path), str(copy)).stdout == f"{copy} is a copy of {path}, and in order\n"
     refused = run_command("backup", str(path), str(copy))
-    assert (refused.returncode, "there is such a file" in refused.stderr) == (1, True)
+    assert (refused.returncode, "the file already exists" in refused.stderr) == (1, True)
     assert run_command("backup", str(path), str(copy), "--overwrite").returncode == 0
     assert not [each for each in tmp_path.iterdir() if each.name.startswith(".")]
 

@@ -4,6 +4,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import ssl
@@ -119,6 +120,8 @@ async def test_connection_string(start: Start, tmp_path: Path) -> None:
     assert await asyncio.to_thread(program.stop, signal.SIGINT) == 0
     assert '"operation":"QueryTables","status":200' in log.read_text()
     assert log.stat().st_mode & 0o777 == 0o600
+    printed = json.loads(start("--data", ":memory:", "--json").line)
+    assert await count_tables_as_others_do(printed["connection_string"]) == 0
 
 
 @pytest.mark.one_of(2)
