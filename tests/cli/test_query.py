@@ -108,8 +108,9 @@ def test_rows_of_a_table(url: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["Crew", MODEL])
-def test_a_table_is_not_read_by_accident(url: str, target: str) -> None:
+def test_a_table_is_not_read_by_accident(url: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading a whole table has to be allowed; its first rows may be read, and a plan tells without reading."""
+    monkeypatch.setenv("COLUMNS", "120")
     where = "age eq 30" if target == "Crew" else "age == 30"
     for refused in ([], ["--where", where], ["--where", where, "--top", "3"]):
         done = tableorm("query", url, target, *refused)

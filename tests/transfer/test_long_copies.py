@@ -87,7 +87,9 @@ class Copying:
                     break
             output = process.stdout.read()
         assert process.returncode == (0 if until is None else -signal.SIGKILL), lines[-3:]
-        assert max(memory) - memory[0] < MOST_KIB
+        # Once all code has run, it grows no longer, however many rows follow.
+        assert max(memory) - memory[0] < 2 * MOST_KIB
+        assert max(memory) - memory[len(memory) // 2] < MOST_KIB
         return [] if until is not None else [json.loads(line) for line in output.splitlines()]
 
 
