@@ -180,9 +180,7 @@ def parse_target(text: str) -> Any:
     if ":" in text:
         return load_targets(text, Entity, IndexOf)[0]
     if all(map(str.isidentifier, text.split("."))) and not _TABLE.fullmatch(text):
-        module, _, name = text.rpartition(".")
-        model = f"{module}:{name}" if name[0].isupper() else f"{text}:MODEL"
-        raise ArgumentTypeError(f"{text!r} is not the name of a table; for a model write {model}")
+        raise ArgumentTypeError(f"{text!r} is not the name of a table; for a model write MODULE:MODEL")
     return parse_table(text)
 
 

@@ -11,7 +11,7 @@ from ..connection.async_only import async_only
 from ..errors import DecodeError, ModelError, counted
 from ..keys.ranges import KeyPosition
 from ..models.entity import Entity, shown_values
-from ..models.property_bag import PropertyBag
+from ..models.key import Storable
 from ..models.pydantic_schema import page_schema
 from ..protocol.notebook import html_table
 from ..stores import Row, row_keys
@@ -39,7 +39,7 @@ class Results(list[E]):
     """A list of entities, which notebooks show as a table."""
 
     def _repr_html_(self) -> str | None:
-        return _table_of(self) if all(isinstance(each, (Entity, PropertyBag)) for each in self[:_MOST_SHOWN]) else None
+        return _table_of(self) if all(isinstance(each, Storable) for each in self[:_MOST_SHOWN]) else None
 
 
 def _table_of(entities: list[Any]) -> str:

@@ -100,10 +100,10 @@ WRONG_USAGE = {
     ),
     f"copy {URL} local:./none --if-exists merge": "argument --if-exists: there is no choice 'merge': the choices are",
     # What is opened is not there, or is no database.
-    f"query {URL} hr --all": "'hr' is not the name of a table; for a model write hr:MODEL; see",
-    f"query {URL} hr --explain": "'hr' is not the name of a table; for a model write hr:MODEL; see",
-    f"query {URL} hr.Employee": "'hr.Employee' is not the name of a table; for a model write hr:Employee; see",
-    f"query {URL} hr.models": "'hr.models' is not the name of a table; for a model write hr.models:MODEL; see",
+    f"query {URL} hr --all": "'hr' is not the name of a table; for a model write MODULE:MODEL; see",
+    f"query {URL} hr --explain": "'hr' is not the name of a table; for a model write MODULE:MODEL; see",
+    f"query {URL} hr.Employee": "'hr.Employee' is not the name of a table; for a model write MODULE:MODEL; see",
+    f"query {URL} hr.models": "'hr.models' is not the name of a table; for a model write MODULE:MODEL; see",
     # The models cannot be loaded.
     f"{MODULE}:Employe": "mistaken has no attribute 'Employe': did you mean 'Employee'?",
     f"{MODULE}:Mapped": "'mistaken:Mapped' is not a model",
