@@ -104,7 +104,7 @@ def print_urls(options: Options, urls: Iterable[str], remark: str = "") -> None:
         account = f"DefaultEndpointsProtocol={protocol};AccountName={name};AccountKey={key};TableEndpoint={url};"
         lines = [f"serving {options.data} at {url}{remark}", f"connection string: {account}{hint}"]
         if options.json:
-            found = {"data": options.data, "url": url, "connection_string": account}
+            found = {"data": options.data, "url": url, "connection_string": account, "key_file": files.get(name)}
             lines = [msgspec.json.encode(found).decode()]
         print(*lines, sep="\n", flush=True)  # noqa: T201
 

@@ -303,7 +303,8 @@ def _compare_derived(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]
         elif former is None and pattern == "Feed":
             yield tell("feed-added", "it is new")
         elif former is None and pattern not in HAVE_STATES:
-            before = next((name for name, layout in gone.items() if layout == each), None)
+            # Whether two conditions are the same, a layout does not tell.
+            before = next((name for name, layout in gone.items() if layout == each and not each["where"]), None)
             if before is None:
                 yield tell("count-added", f"{pattern} is new")
             else:

@@ -54,7 +54,7 @@ class TableStatistics:
         partitions: How many partitions contain them.
         kinds: The rows by kind, the value of the property `EntityType`, the largest first; "" for rows without one.
         largest: The partitions with the most rows, and their number of rows.
-        incomplete: Those of the largest partitions of which only the first rows were counted.
+        incomplete: Those of the largest partitions of which perhaps only the first rows were counted.
         prefixes: Prefixes of PartitionKeys that cover at least a fifth of the rows, and their number of rows: the
             longest such prefixes, except where a single partition has as many.
         exact: Whether all rows were read; otherwise the figures are those of a sample.

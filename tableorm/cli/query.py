@@ -130,11 +130,11 @@ def _make_query(db: Database, args: Namespace, model: type[Entity] | None) -> Qu
 
 
 async def _read(query: Query[Any], only: list[str]) -> AsyncIterator[dict[str, Any]]:
-    known = dict[str, Any]()
+    known = set[str]()
     async for found in query:
         values = values_of(found)
         if isinstance(found, PropertyBag):
-            known |= values
+            known.update(values, ["Timestamp"])
         yield {name: values.get(name) for name in only} if only else values
     for name in only:
         if known and name not in known:

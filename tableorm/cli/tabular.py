@@ -23,6 +23,7 @@ Values = Mapping[str, Any]
 _TOGETHER = 100  # rows whose columns are laid out together
 _GAP = "  "
 _NARROWEST = 6  # a column that is cut shows so much
+_WIDEST_KEY = 24  # and one of keys so much where they are alike, or half of a wide terminal
 NAMES = {"bold": r"^\S+"}
 """The style of a line of `list_values`."""
 TITLES = {"bold": r"^( *[A-Za-z -]+|\w+)(:|$)", "green": "█+$"}
@@ -66,8 +67,7 @@ def _print_batch(args: argparse.Namespace, rows: Sequence[Values], before: list[
     """Print some rows, with a header if the columns have changed; return the columns."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     if not args.csv:
-        print_table(rows, names, keys, header=names != before)
-        return names
+        return names if print_table(rows, names, keys, header=names != before) else []
     if before and (more := [name for name in names if name not in before]):
         raise TableOrmError(f"a row has {more[0]!r}, which is no column; name the columns with --only, or use --json")
     names = before or names
@@ -79,17 +79,21 @@ def _print_batch(args: argparse.Namespace, rows: Sequence[Values], before: list[
     return names
 
 
-def print_table(rows: Sequence[Values], names: Sequence[str], keys: Sequence[str] = (), *, header: bool = True) -> None:
-    """Print a table that fits the terminal, with distinct keys; a line for each value where it does not fit."""
+def print_table(rows: Sequence[Values], names: Sequence[str], keys: Sequence[str] = (), *, header: bool = True) -> bool:
+    """
+    Print a table that fits the terminal, with distinct keys if these are not very long. Where it does not fit, print a
+    line for each value, and return False.
+    """
     cells = [[escape_unprintable(as_text(row.get(name))) for name in names] for row in rows]
     right = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in names]
     names = [*map(escape_unprintable, names)]
-    bounds = [
-        (max(map(width_of, column)), _keep_distinct(column) if column[0] in keys else 0)
-        for column in zip(names, *cells, strict=True)
-    ]
     # What is no terminal has room for all.
     room = get_terminal_size((sys.maxsize, 0)).columns
+    most_of_key = max(_WIDEST_KEY, room // 2)  # two long keys that are alike do not keep all rows out of a table
+    bounds = [
+        (max(map(width_of, column)), min(most_of_key, _keep_distinct(column)) if column[0] in keys else 0)
+        for column in zip(names, *cells, strict=True)
+    ]
     for most in range(room, _NARROWEST - 1, -1):
         widths = [min(widest, max(most, least)) for widest, least in bounds]
         if sum(widths) + len(_GAP) * (len(widths) - 1) <= room:
@@ -98,11 +102,12 @@ def print_table(rows: Sequence[Values], names: Sequence[str], keys: Sequence[str
         for line in cells:
             for text in [*list_values(names, line), ""]:
                 show(text, NAMES, wrap=True)
-        return
+        return False
     if header:
         show(_GAP.join(map(pad, names, widths)).rstrip(), {"bold": ".+"})
     for line in cells:
         print(_GAP.join(map(pad, line, widths, right)).rstrip())
+    return True
 
 
 def list_values(names: Sequence[str], values: Iterable[Any]) -> Iterable[str]:

@@ -2,6 +2,7 @@
 `tableorm query`, `get` and `show`: which rows they print, in which forms, and what they refuse to read.
 """
 
+import argparse
 import contextlib
 import csv
 import datetime as dt
@@ -11,6 +12,7 @@ import os
 import re
 import sys
 import unicodedata
+from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
 
@@ -22,7 +24,7 @@ from tableorm import EncodeError, Entity, Expression, Index, Key, Mapped, ModelE
 from tableorm.cli import main
 from tableorm.cli.conditions import parse_where
 from tableorm.cli.output import report
-from tableorm.cli.tabular import print_table
+from tableorm.cli.tabular import print_rows, print_table
 from tests.commandline import insert_all, posix_only, show_on_terminal
 from tests.commandline import run_command as tableorm
 
@@ -344,7 +346,7 @@ def test_tables_fit(rows: list[list[object]], width: int) -> None:
         assert sum(map(columns_of, line)) <= width
 
 
-@given(st.lists(st.text("ab北", max_size=40), min_size=2, max_size=6, unique=True), st.integers(12, 60))
+@given(st.lists(st.text("ab北", max_size=10), min_size=2, max_size=6, unique=True), st.integers(12, 60))
 def test_keys_stay_distinct(keys: list[str], width: int) -> None:
     """Keys are not cut so that two of them become equal; if they don't fit, each value gets a line."""
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -356,6 +358,30 @@ def test_keys_stay_distinct(keys: list[str], width: int) -> None:
         assert len({*lines}) == len(lines)
     else:
         assert lines == [line for key in keys for line in (f"key  {key}".rstrip(), "")]
+
+
+async def test_tables_behind_lists_have_a_header(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Keys that are alike for long keep no other rows out of a table; rows behind a list have a header again."""
+    monkeypatch.setenv("COLUMNS", "40")
+    print_table([{"RowKey": "k" * 60 + end, "note": "x" * 60} for end in "ab"], ["RowKey", "note"], ["RowKey"])
+    assert capsys.readouterr().out.count("\n") == 3
+
+    async def rows() -> AsyncIterator[dict[str, str]]:
+        for number in range(101):
+            yield {"RowKey": "k" * 19 + f"{number:03}", "a": "x" * 9, "b": "x" * 9, "c": "x" * 9}
+
+    await print_rows(argparse.Namespace(json=False, csv=False), rows(), (), ["RowKey"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:5] == [
+        "RowKey  " + "k" * 19 + "000",
+        "a       xxxxxxxxx",
+        "b       xxxxxxxxx",
+        "c       xxxxxxxxx",
+        "",
+    ]
+    assert [line.split() for line in lines[500:]][0] == ["RowKey", "a", "b", "c"]
 
 
 @pytest.mark.parametrize(("target", "key"), [("Ports", "RowKey"), (f"{__name__}:Port", "name")])
