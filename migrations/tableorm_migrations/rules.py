@@ -376,7 +376,12 @@ RULES = {
             "write",
             "run build_index when no older program runs; only then use the field",
         ),
-        Rule("count-renamed", _NOTHING, "a count or a sum is renamed", "each write gives the row the new name"),
+        Rule(
+            "count-renamed",
+            _NOTHING,
+            "a count or a sum without where= is renamed",
+            "each write gives the row the new name",
+        ),
         Rule(
             "index-returned",
             _REFUSED,
