@@ -28,7 +28,8 @@ from .server.serving import read_certificate
 @attrs.frozen(kw_only=True)
 class Options:
     """
-    The options of the command line, which every process of the server gets, under the names that `serve` has for them.
+    The options of the command line, which every process of the server gets, under the names that `serve` has for them;
+    it does not have `json`.
 
     Args:
         data: The file, a folder, or `:memory:`.
@@ -102,10 +103,11 @@ def print_urls(options: Options, urls: Iterable[str], remark: str = "") -> None:
             key, hint = "KEY", f" (in place of KEY put a line of {files[name]})"
         protocol = url.partition(":")[0]
         account = f"DefaultEndpointsProtocol={protocol};AccountName={name};AccountKey={key};TableEndpoint={url};"
-        lines = [f"serving {options.data} at {url}{remark}", f"connection string: {account}{hint}"]
         if options.json:
             found = {"data": options.data, "url": url, "connection_string": account, "key_file": files.get(name)}
             lines = [msgspec.json.encode(found).decode()]
+        else:
+            lines = [f"serving {options.data} at {url}{remark}", f"connection string: {account}{hint}"]
         print(*lines, sep="\n", flush=True)  # noqa: T201
 
 
@@ -174,9 +176,8 @@ def _open_own(file: str, flags: int) -> int:
 
 def _make_server(options: Options, stream: BinaryIO | None) -> Server:
     try:
-        given: dict[str, Any] = attrs.asdict(options, recurse=False)
+        given: dict[str, Any] = attrs.asdict(options, recurse=False, filter=attrs.filters.exclude("json"))
         given.update(accounts=_read_accounts(options), access_log=stream)
-        del given["json"]
         return serve(**given)
     except ValueError as error:
         raise NotSupported(str(error)) from error

@@ -304,7 +304,7 @@ def _compare_derived(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]
             yield tell("feed-added", "it is new")
         elif former is None and pattern not in HAVE_STATES:
             # Whether two conditions are the same, a layout does not tell.
-            before = next((name for name, layout in gone.items() if layout == each and not each["where"]), None)
+            before = next((other for other, layout in gone.items() if layout == each and not each["where"]), None)
             if before is None:
                 yield tell("count-added", f"{pattern} is new")
             else:

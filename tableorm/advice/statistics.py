@@ -167,7 +167,7 @@ class _Measurement:
         self._requests = self._done = 0
         self._ranges = 1
         self._totals = Totals()
-        self._incomplete = set[str]()  # partitions of which only the first rows were counted
+        self._incomplete = set[str]()  # partitions of which perhaps only the first rows were counted
 
     async def run(self, sample: int | None, parallel: int) -> TableStatistics:
         # Most tables fit into a page: there a sample is worse and no cheaper.

@@ -44,9 +44,8 @@ def _row_at(address: str, row: Row) -> Row:
 
 def _undeclared_entries(snapshot: EntitySnapshot) -> list[tuple[str, Any]]:
     """
-    Return the entries in other partitions and in lists, and what is counted, under names that the
-    model does not declare; of a newer entity none. What is due under a name that is not noted yet was renamed, as its
-    check reports.
+    Return the entries in other partitions and in lists, and what is counted, under names that the model does not
+    declare; of a newer entity none. What is due under a name that is not noted yet was renamed, as its check reports.
     """
     derived = snapshot.schema.derived
     if snapshot.manifest.keys() <= derived.keys():

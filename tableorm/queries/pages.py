@@ -32,7 +32,7 @@ _PARTS_OF_A_PAGE = 10
 
 
 _MOST_SHOWN = 100
-"""Entities that a notebook shows."""
+"""Entities that a notebook shows at most."""
 
 
 class Results(list[E]):

@@ -410,10 +410,15 @@ def is_proven(entry: ManifestEntry, write: PlannedWrite) -> bool:
         entry: An entry of the manifest.
         write: The write of the entity.
     """
-    schema = write.change.schema
+    schema, stored = write.change.schema, write.origin.stored
     alike = () if schema is None else maintainers_of(schema, type(entry))
     values = stored_values(write) if alike else None
-    return values is not None and prover_of(alike, entry, values, write) is not None
+    if stored is None or values is None:
+        return False
+    try:
+        return any(each.proves(entry, values, *row_keys(stored.row)) for each in alike)
+    except TableOrmError:
+        return False
 
 
 def maintainers_of(schema: Schema, form: type[ManifestEntry]) -> list[Maintainer]:

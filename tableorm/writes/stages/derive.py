@@ -420,8 +420,10 @@ def _with_current_names(
         free = [each for each in maintainers_of(schema, type(entry)) if each.name not in found]
         if not free:
             continue
-        values = values or stored_values(write)  # decoded once: a manifest may have many names
-        current = None if values is None else prover_of(free, entry, values, write)
+        # Decoded once: a manifest may have many names.
+        if values is None and (values := stored_values(write)) is None:
+            return manifest
+        current = prover_of(free, entry, values, write)
         if current is not None:
             found[current.name] = found.pop(name)
     return found
