@@ -38,12 +38,11 @@ async def _browse(args: argparse.Namespace) -> int:
             await _load("app").Explorer(db, args.models, parse_where, write=args.write).run_async()
             return 0
     os.environ[_ARGUMENTS] = json.dumps(sys.argv[1:])
-    command = [sys.executable, "-m", __spec__.name]
 
     def show(url: str) -> None:
         emit(args, {"url": url}, url)
 
-    await _load("web").serve(command, args.port, show)
+    await _load("web").serve([sys.executable, "-m", __spec__.name], args.port, show)
     report("stopped; the page is no longer served", "dim")
     return 0
 

@@ -79,8 +79,7 @@ class CommandParser(ArgumentParser):
             first, url = self._find_first(given), os.environ.get(URL, "")
             if first is None or not _is_url(first):
                 if first and not url:
-                    file = first if first.endswith(".tables") else "./hr.tables"
-                    self.error(f"{first!r} is not a URL; give one first, such as local:{file}, or set {URL}")
+                    self.error(f"{first!r} is not a URL; give one first, such as local:./hr.tables, or set {URL}")
                 given = [url, *given]
         return super().parse_known_args(given, *args[1:], **options)
 

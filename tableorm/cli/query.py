@@ -15,9 +15,10 @@ from ..models.entity import Entity, schema_of
 from ..models.json_values import to_json as plain
 from ..models.property_bag import PropertyBag
 from ..queries.query import Query
+from ..stores import RowAddress
 from .arguments import DATABASE, OwnCommand, count, flag, open_existing, option, parse_target
 from .conditions import parse_fields, parse_syntax, parse_where
-from .output import emit, report
+from .output import emit
 from .tabular import NAMES, TITLES, list_values, print_rows
 
 
@@ -97,8 +98,7 @@ def values_of(found: Entity | PropertyBag) -> dict[str, Any]:
     """Return the fields of an entity, or the properties of a row with its keys, as JSON has them."""
     if isinstance(found, Entity):
         return to_dict(found, "json")
-    keys = {"PartitionKey": found.partition_key, "RowKey": found.row_key}
-    return keys | {name: plain(value) for name, value in found.items()}
+    return RowAddress.of(found).keys | {name: plain(value) for name, value in found.items()}
 
 
 def _model_of(target: str | type[Entity] | IndexOf[Any]) -> type[Entity] | None:
@@ -130,15 +130,9 @@ def _make_query(db: Database, args: Namespace, model: type[Entity] | None) -> Qu
 
 
 async def _read(query: Query[Any], only: list[str]) -> AsyncIterator[dict[str, Any]]:
-    known = set[str]()
     async for found in query:
         values = values_of(found)
-        if isinstance(found, PropertyBag):
-            known.update(values, ["Timestamp"])
         yield {name: values.get(name) for name in only} if only else values
-    for name in only:
-        if known and name not in known:
-            report(f"no row that was read has a property {name!r}; {near(name, known, 'name')}")
 
 
 def _parse_names(text: str) -> list[str]:

@@ -14,7 +14,7 @@ from ..models.entity import Entity, shown_values
 from ..models.key import Storable
 from ..models.pydantic_schema import page_schema
 from ..protocol.notebook import html_table
-from ..stores import Row, row_keys
+from ..stores import Row, RowAddress, row_keys
 from .cursors import cursor_at, cursor_behind_misfit, sources_of
 from .execution import FetchedPage, Position, QueryExecution
 from .misfits import take_last_misfit
@@ -44,9 +44,7 @@ class Results(list[E]):
 
 def _table_of(entities: list[Any]) -> str:
     rows = [
-        shown_values(each)
-        if isinstance(each, Entity)
-        else {"PartitionKey": each.partition_key, "RowKey": each.row_key, **each}
+        shown_values(each) if isinstance(each, Entity) else RowAddress.of(each).keys | dict(each)
         for each in entities[:_MOST_SHOWN]
     ]
     rest = f", the first {_MOST_SHOWN} of which are:" if len(entities) > _MOST_SHOWN else ""

@@ -19,7 +19,6 @@ from ..models.key import Key
 from ..models.visibility import is_live
 from ..protocol.codes import Code
 from ..queries.misfits import check_policy, settle_error
-from ..queries.pages import Results
 from ..stores import CLOCK, RowAddress, StoreRequest, utc_now
 from ..writes.subject import key_from
 
@@ -178,7 +177,7 @@ class CachedEntities(Generic[E]):
         else:
             read = self._find_read(_ALL, now) or self._start([_ALL], self._read_all, now)
             found = (await asyncio.shield(read.task)).values()
-        return Results([entity for each in found if (entity := self._given(each)) is not None])
+        return [entity for each in found if (entity := self._given(each)) is not None]
 
     def clear(self) -> None:
         """Forget everything, so that it is read again."""

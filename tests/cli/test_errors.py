@@ -83,7 +83,6 @@ WRONG_USAGE = {
     f"audit {URL}": "audit: MODULE[:MODEL] is missing",
     "audit mistaken": "audit: 'mistaken' is not a URL; give one first, such as local:./hr.tables, or set",
     "tables": "tables: argument URL: it is missing; give it first, such as local:./hr.tables, or set",
-    "tables foo.tables": "tables: 'foo.tables' is not a URL; give one first, such as local:foo.tables, or set",
     "tables foo": "tables: 'foo' is not a URL; give one first, such as local:./hr.tables, or set TABLEORM_URL",
     "copy local:./hr.tables": "copy: TO is missing",
     f"tables {URL} Directory": "tables: unknown argument 'Directory': in the wrong place, or one too many",
